@@ -11,12 +11,14 @@ import yaml
 from msgspec.structs import replace
 from mz_cli.export.agentswe import agentswe_files
 from mz_cli.export.command import with_own_names, write_folder
+from mz_cli.export.mage import mage_files
 from mz_cli.export.model import ExportedFile, ExportedRun, exported_run
 from mz_cli.export.monozukuri import monozukuri_files
 from mz_engine.effects.records import difference
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.pins import Pins, decode_pins
-from mz_events.names import Commit, Digest
+from mz_engine.model.pipeline import ItemKind
+from mz_events.names import Commit, Digest, FeatureId
 from mz_events.names import Path as TreePath
 from mz_qa.simulation import trial
 from mz_qa.simulation.world import World
@@ -27,7 +29,7 @@ from tests.cli.stored_run import StoredRun
 from tests.engine.test_conversations import deliver, new_world, pins
 
 Layout = Callable[[ExportedRun], Iterator[ExportedFile]]
-LAYOUTS: list[Layout] = [agentswe_files, monozukuri_files]
+LAYOUTS: list[Layout] = [agentswe_files, mage_files, monozukuri_files]
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +74,26 @@ def test_a_run_at_any_event_has_files(layout: Layout, delivered: ExportedRun) ->
     for end in range(0, len(events), 7):
         some = exported_run(trial.RUN, events[:end], lambda digest: None, delivered.load_text, lambda *trees: "")
         assert list(layout(some))
+
+
+def test_calls_of_an_item_that_made_issues_are_on_each_of_them(delivered: ExportedRun) -> None:
+    assert delivered.pins is not None
+    plan, *tasks = delivered.features
+    assert plan.item is not None
+    made = plan.view.feature
+    kinds = (ItemKind(kind="plan", sources=("cycle",)), ItemKind(kind="task", sources=("output",)))
+    pins = replace(delivered.pins, pipeline=replace(delivered.pins.pipeline, items=kinds))
+    changed = [plan._replace(item=replace(plan.item, kind="plan"))]
+    for task in tasks:
+        assert task.item is not None
+        changed.append(task._replace(item=replace(task.item, kind="task", made_by=FeatureId(made))))
+    files = dict(mage_files(delivered._replace(features=tuple(changed), pins=pins)))
+    issues = [msgspec.json.decode(line) for line in files[".beads/issues.jsonl"].splitlines()]
+    assert [issue["id"] for issue in issues] == [task.view.feature for task in tasks]
+    for issue, task in zip(issues, tasks, strict=True):
+        callers = [msgspec.json.decode(comment["text"])["caller"] for comment in issue["comments"]]
+        assert callers == ["measure"] * len(plan.view.calls) + ["stitch"] * len(task.view.calls)
+    assert not [path for path, text in files.items() if "caller: measure" in text and "task_id" in text]
 
 
 def test_two_files_with_one_name_are_both_there(delivered: ExportedRun) -> None:

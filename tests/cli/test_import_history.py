@@ -73,13 +73,15 @@ def test_runs_of_monozukuri_keep_tokens_that_are_no_input(empty: Path, mz: Mz) -
     assert "\tcompleted\t2\t1\t2\tnew\n" in again.out
 
 
-def test_what_mz_exports_can_be_read(stored_run: StoredRun, home: Path, mz: Mz) -> None:
+@pytest.mark.parametrize(("system", "name", "calls"), [("monozukuri", RUN, 3), ("mage", "out", 5)])
+def test_what_mz_exports_can_be_read(stored_run: StoredRun, mz: Mz, system: str, name: str, calls: int) -> None:
     stored_run.close()
-    assert mz("export", "--as", "monozukuri", "--to", "out").exit == 0
-    (run,) = decoded(mz("import", "monozukuri", "out", "--json"))["runs"]
-    assert (run["run"], run["items"], run["damaged"]) == (f"monozukuri-{RUN}", 4, 0)
-    exported, own = (decoded(mz("cost", name, "--json"))["total"] for name in (run["run"], RUN))
-    assert (exported["estimated_usd"], exported["calls"]) == (own["estimated_usd"], 3)
+    assert mz("export", "--as", system, "--to", "out").exit == 0
+    (run,) = decoded(mz("import", system, "out", "--json"))["runs"]
+    assert (run["run"], run["items"], run["calls"], run["damaged"]) == (f"{system}-{name}", 4, calls, 0)
+    exported, own = (decoded(mz("cost", run, "--json"))["total"] for run in (run["run"], RUN))
+    field = "estimated_usd" if system == "monozukuri" else "input_tokens"
+    assert exported[field] == own[field]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from mz_cli.inspect.stats import own_work
 from mz_events.catalog.base import Event
@@ -103,6 +104,11 @@ def test_a_run_is_counted_before_and_after(empty: Path, mz: Mz) -> None:
     assert (call["phase"], call["role"], call["duration_ms"], call["input_tokens"]) == ("code", "builder", 1000, None)
     assert call["change"] == change
     assert "login  delivered  +2 -1  +1 -0" in mz("stats", RUN[:12], "--format", "table").out
+    assert mz("export", "--as", "mage", "--to", "out").exit == 0
+    first, _ = (empty / "out/.beads/issues.jsonl").read_text().splitlines()
+    record = msgspec.json.decode(msgspec.json.decode(first)["comments"][0]["text"])
+    assert (record["loc_before"], record["loc_after"]) == ({"production": 2, "test": 0}, {"production": 3, "test": 1})
+    assert record["diff"] == {"files": 2, "insertions": 4, "deletions": 1}
     assert decoded(mz("stats", "feat/login", "--json"))["after"]["commit"] == work["login"]
 
 

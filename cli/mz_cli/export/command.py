@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -10,19 +11,22 @@ from pathlib import Path
 import click
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.files import write_bytes
+from mz_engine.git.sources import SourceReader
+from mz_engine.run.settings import load_config
 from mz_events.names import Commit, InvalidName, parse_path
 
 from mz_cli.app.context import open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.common.worktree_diff import patch
 from mz_cli.export.agentswe import agentswe_files
+from mz_cli.export.mage import mage_files
 from mz_cli.export.model import ExportedFile, exported_run
 from mz_cli.export.monozukuri import monozukuri_files
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import Shape, print_document
 from mz_cli.terminal.text import count_noun
 
-FORMATS = {"agentswe": agentswe_files, "monozukuri": monozukuri_files}
+FORMATS = {"agentswe": agentswe_files, "mage": mage_files, "monozukuri": monozukuri_files}
 
 
 class ExportResult(Shape, frozen=True, kw_only=True):
@@ -42,6 +46,7 @@ class ExportResult(Shape, frozen=True, kw_only=True):
     examples=(
         ("mz export --as agentswe --to out", "the newest run, as task folders"),
         ("mz export r4f1 --as monozukuri --to out", "another run, as state files"),
+        ("mz export --as mage --to out", "as issues with a record of each call, and statistics"),
     ),
     next_command="`mz log RUN --export FILE` writes a run with all its events, to import it elsewhere.",
 )
@@ -54,7 +59,7 @@ def export(run: str | None, form: str, folder: Path, as_json: bool) -> None:
     """Write a run as files of another system.
 
     Everything comes from the log, patches from the captures in the repository; two exports of a run are equal. RUN is a
-    run's id or its beginning (default: the newest run). The files are copies: mz never reads them.
+    run's id or its beginning (default: the newest run). The files are copies.
     """
     missing = 0
 
@@ -68,7 +73,9 @@ def export(run: str | None, form: str, folder: Path, as_json: bool) -> None:
     with open_log() as log:
         run_id = log.find_run(run)
         events = tuple(log.events(run_id))
-        exported = exported_run(run_id, events, log.load_pins, log.load_text, read_patch)
+        counts_lines = form == "mage"
+        sources = SourceReader(log.root, load_config(log.root, os.environ, {}).config.sources) if counts_lines else None
+        exported = exported_run(run_id, events, log.load_pins, log.load_text, read_patch, sources)
         artifacts = (artifact for feature in exported.features for artifact in feature.view.artifacts)
         papers = frozenset(artifact.path for artifact in artifacts if artifact.path)
         files = dict(sorted(with_own_names(FORMATS[form](exported)).items()))

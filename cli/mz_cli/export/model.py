@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from mz_engine.git.sources import SourceReader
 from mz_engine.model.pins import Pins
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import Blocked, PhaseCompleted, RolledBack
@@ -91,6 +92,8 @@ class ExportedRun(NamedTuple):
     load_text: TextLoader
     patch: Callable[[Commit, Commit], str]
     """Changes between two captures, without papers; empty if there are none, or the captures are gone."""
+    sources: SourceReader | None = None
+    """None: the repository is not there."""
 
     def artifacts(self, feature: ExportedFeature) -> Iterator[tuple[ArtifactView, str, str]]:
         """Yield the present artifacts of a feature with name and text of their files: of a reply, of an artifact of
@@ -113,6 +116,7 @@ def exported_run(
     load_pins: Callable[[Digest | None], Pins | None],
     load_text: TextLoader,
     patch: Callable[[Commit, Commit], str],
+    sources: SourceReader | None = None,
 ) -> ExportedRun:
     """Return a run by its events, in the order of the log."""
     view = run_view(run, events)
@@ -122,7 +126,7 @@ def exported_run(
         for row in view.features
         for stream in (feature_stream(run, row.feature),)
     )
-    return ExportedRun(view, load_pins(view.pins), features, load_text, patch)
+    return ExportedRun(view, load_pins(view.pins), features, load_text, patch, sources)
 
 
 def to_json(document: object) -> str:
