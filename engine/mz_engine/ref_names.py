@@ -12,7 +12,7 @@ _NOT_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|//|@\{|^[-/@]|(?:^|/)\.|
 """Names that git rejects as refs, and names with a leading `-` or `@`."""
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 DATE = "date"
-TAG_PLACEHOLDERS = frozenset({"item", "title", "run", DATE, "time"})
+TAG_PLACEHOLDERS = frozenset({"item", "title", "run", "integration", DATE, "time"})
 _NOT_IN_NAMES = re.compile(r"[^\w-]+")
 
 

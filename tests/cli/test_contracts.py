@@ -244,7 +244,7 @@ def test_what_drives_a_run_ends_with_a_table_in_a_pipe_too() -> None:
         if isinstance(option, click.Option) and option.name == "output_format"
     }
     driving = {name for name, default in defaults.items() if default == "table]"}
-    assert driving == {"run", "resume", "demo", "fork"}
+    assert driving == {"run", "resume", "finish", "demo", "fork"}
     assert {default for name, default in defaults.items() if name not in driving} == {"table; tsv in a pipe]"}
 
 

@@ -36,7 +36,7 @@ PLANNED = {
 
 
 def test_the_known_names() -> None:
-    assert set(FEATURE_RULES) == {"size", "files_listed", "files_max", "breaking", "tests_only"}
+    assert set(FEATURE_RULES) == {"size", "files_listed", "files_max", "breaking", "tests_only", "changed"}
 
 
 def test_size_is_kept_at_the_limits() -> None:

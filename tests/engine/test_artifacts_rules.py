@@ -33,7 +33,7 @@ each_set = pytest.mark.parametrize("rules", SETS, ids=lambda rules: rules.name)
 
 def test_there_is_a_rule_set_for_every_kind_of_artifact() -> None:
     artifacts = {"prd", "techspec", "tasks", "commit_summary", "code", "tests", "pr", "verdict", "block"}
-    assert set(load_rules()) == {*artifacts, "change", *SAMPLES}
+    assert set(load_rules()) == {*artifacts, "change", "proposals", *SAMPLES}
 
 
 def test_runs_pin_rules_without_loss() -> None:

@@ -24,7 +24,7 @@ from tests.support.agentswe import SAMPLES
 from tests.support.artifact_strategies import drafts
 from tests.support.examples import examples
 
-DRAWN = tuple(name for name in ARTIFACTS if name not in SAMPLES)
+DRAWN = tuple(name for name in ARTIFACTS if name not in (*SAMPLES, "proposals"))
 FILES = {RepositoryPath(".mz/schemas/tasks.json"): b"{}\n"}
 
 

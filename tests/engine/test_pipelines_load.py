@@ -83,7 +83,7 @@ def test_an_unknown_name_is_told_with_those_that_are_there(tmp_path: Path) -> No
         load_pipeline("smal", tmp_path)
     actual = str(caught.value)
     assert actual == "error[MZ3001] pipelines/smal.yaml there is no pipeline `smal`\nhint: did you mean `small`?"
-    with pytest.raises(MzError, match="known here: agentswe, monozukuri, quick, small"):
+    with pytest.raises(MzError, match="known here: agentswe, generation, monozukuri, quick, small"):
         load_pipeline("qqq", tmp_path)
 
 

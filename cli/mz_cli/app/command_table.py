@@ -11,6 +11,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     "Work": {
         "run": ("deliver.run", "Deliver the backlog, feature by feature."),
         "resume": ("deliver.run", "Continue a run."),
+        "finish": ("deliver.run", "End a run whose pipeline has an end that people decide on."),
         "pause": ("deliver.messages", "Pause a run; its process stays alive."),
         "cancel": ("deliver.messages", "Cancel features, or the rest of a run."),
         "retry": ("deliver.messages", "Retry a failed, cancelled, waiting or held feature."),

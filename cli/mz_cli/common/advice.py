@@ -135,6 +135,13 @@ def is_dependency_lost(view: FeatureView) -> bool:
     return view.status == "held" and view.hold is None and bool(view.blocked_by) and not view.awaits_dependency
 
 
+OVER_TEXTS = {
+    "planned-nothing": "nothing is missing any more, so nothing was planned",
+    "cycles": "no more were allowed",
+    "unchanged": "nothing was delivered in the last of them",
+}
+
+
 def pending_actions(view: RunView, context: RunContext) -> tuple[tuple[str, str], ...]:
     """Return pairs of the reason why a person is needed and the command to use."""
     reasons_by_command: dict[str, list[str]] = {}
@@ -147,6 +154,9 @@ def pending_actions(view: RunView, context: RunContext) -> tuple[tuple[str, str]
         resumable.insert(0, "no process is running this run; it was interrupted")
     elif view.status in ("stopped", "halted") and not resumable and not any(map(_is_template_broken, view.features)):
         resumable = [f"the run is {view.status}"]
+    elif view.status == "idle" and view.over:
+        cycles = count_noun(view.cycle, "cycle")
+        reasons_by_command[f"mz finish {view.run}   (or mz run --cycles 1)"] = [f"{cycles}: {OVER_TEXTS[view.over]}"]
     if resumable:
         reasons_by_command[resume] = resumable
     return tuple(("\n".join(limit_lines(reasons)), command) for command, reasons in reasons_by_command.items())

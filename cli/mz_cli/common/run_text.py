@@ -94,6 +94,8 @@ class TemplateErrorShape(Shape, frozen=True, kw_only=True):
 class FeatureStatus(FeatureSummary, frozen=True, kw_only=True):
     title: str
     source: str | None
+    kind: str | None
+    """Kind of the item, in pipelines with several."""
     phase: str | None
     """Current or last phase."""
     iteration: int | None
@@ -135,6 +137,12 @@ class RunStatus(Shape, frozen=True, kw_only=True):
     pipeline: str
     base: str
     base_commit: str
+    integration: str | None
+    """Branch into which items of the run are merged."""
+    cycle: int
+    """The latest cycle; 0: none."""
+    over: str | None
+    """Why no cycle follows: planned-nothing, cycles or unchanged; null: one may follow."""
     mz_version: str
     """Version of mz that started the run."""
     isolation: tuple[str, ...]
@@ -216,6 +224,8 @@ def live_status(status: str, process_running: bool) -> str:
 def run_exit(view: RunView) -> Exit:
     """Return the exit code of `mz run` for a stopped run."""
     run_code = {"stopped": Exit.STOPPED, "halted": fatal_exit(view.code)}.get(view.status, Exit.OK)
+    if view.status == "idle" and (view.over == "unchanged" or (view.over == "cycles" and not view.is_capped)):
+        run_code = Exit.LIMIT
     return most_severe([run_code, *(_feature_exit(feature) for feature in view.features)])
 
 

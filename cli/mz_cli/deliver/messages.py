@@ -36,6 +36,7 @@ from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, did_you_mean, message_option
 from mz_cli.app.input import read_text_option
 from mz_cli.app.selectors import check_phase, select, select_one_run
+from mz_cli.live.driver import drive_run
 from mz_cli.people.inbox import (
     PostedMessage,
     active_run,
@@ -110,12 +111,13 @@ def pause(run: str | None, as_json: bool) -> None:
 @click.argument("selectors", metavar="FEATURE... | RUN", nargs=-1)
 @message_option("why", "Reason, kept in the log; - reads it from stdin.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.cancel/1.")
-def cancel(selectors: tuple[str, ...], why: str | None, as_json: bool) -> None:
+def cancel(selectors: tuple[str, ...], why: str | None, as_json: bool) -> int:
     """Cancel features, or the rest of a run.
 
     Posts a message to the run. The process that runs it reads the message within a second; the features of a run at
     rest are cancelled at once. Branches and worktrees are kept, and `mz retry` resumes a feature. FEATURE is a
-    feature or RUN/FEATURE (default: the newest unfinished run with the feature); RUN alone cancels the rest of the run.
+    feature or RUN/FEATURE (default: the newest unfinished run with the feature); RUN alone cancels the
+    rest of the run. If its pipeline has an item for that (to tag and close branches, for example), it is worked on.
     """
     if not selectors:
         raise click.UsageError("name a run or a feature to cancel")
@@ -123,15 +125,21 @@ def cancel(selectors: tuple[str, ...], why: str | None, as_json: bool) -> None:
     with open_log() as log:
         run_id, features = find_features(log, selectors)
         targets: list[FeatureId | None] = [FeatureId(feature) for feature in features] or [None]
+        view = log.view(run_id)
+        pipeline = None if features or view.status == "finished" else pipeline_of(log, view)
+        has_last_item = pipeline is not None and pipeline.kind_from("cancel") is not None
 
         def write() -> tuple[Event, ...]:
-            check_open(log.view(run_id), features)
+            if not has_last_item:
+                check_open(log.view(run_id), features)
             note, person = store_note(log, reason), store_user_name(log)
             return tuple(CancelPosted(feature=feature, note=note, actor=person) for feature in targets)
 
         posted = post_message(log, run_id, write)
-        if not posted.process_running and cancel_at_once(log.root, run_id):
+        if not has_last_item and not posted.process_running and cancel_at_once(log.root, run_id):
             posted = replace(posted, messages_read=True)
+    if has_last_item and not posted.process_running:
+        return drive_run(log.root, lambda process, _: process.resume(run_id), "resume", as_json)[0]
     if as_json:
         print_document("cancel", shape_of(CancelResult, posted, features=features))
     else:
@@ -139,6 +147,7 @@ def cancel(selectors: tuple[str, ...], why: str | None, as_json: bool) -> None:
         was_done = posted.messages_read and not posted.process_running
         requested = f"cancellation of {subject} requested; {posted_text(posted)}"
         print_line(f"cancelled: {subject}; branches stay as they are" if was_done else requested)
+    return 0
 
 
 def cancel_at_once(root: Path, run: str) -> bool:

@@ -20,7 +20,7 @@ from mz_events.catalog.inbox import ResumePosted
 from mz_events.catalog.run import Verdict
 from mz_events.names import inbox_stream, run_stream
 from mz_projections.run.fold import fold_run
-from mz_projections.views.model import RunView
+from mz_projections.views.model import ENDED_STATUSES, RunView
 
 from mz_cli.app.context import ProjectLog, find_root, open_log
 from mz_cli.app.help import command, did_you_mean, format_options, jobs_option, message_option, view_options
@@ -29,7 +29,7 @@ from mz_cli.app.selectors import check_phase, select, select_part
 from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import run_status
 from mz_cli.live.driver import NothingToDo, drive_run
-from mz_cli.people.inbox import active_run, post_message, posted_text, store_user_name
+from mz_cli.people.inbox import active_run, post_message, posted_text, store_user_name, user_name
 from mz_cli.people.questions import post_answers, unfinished_runs
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document
@@ -37,6 +37,14 @@ from mz_cli.terminal.text import count_noun, exact_usd
 
 SKIPPED_STEP = "MZ3009"
 """Code for a pipeline step whose command is not configured: shown in the plan, not at every run."""
+
+
+cycles_option = click.option(
+    "--cycles",
+    metavar="N",
+    type=click.IntRange(0),
+    help="At most N more cycles, of a pipeline that has cycles; 0: work off what is open, plan nothing.",
+)
 
 
 @command(
@@ -60,12 +68,14 @@ SKIPPED_STEP = "MZ3009"
 )
 @click.option("--dry-run", is_flag=True, help="Print the plan; write nothing.")
 @click.option("--exit-code", is_flag=True, help="With --dry-run: exit with 1 if there is something to do.")
+@cycles_option
+@click.option("--new", "is_new", is_flag=True, help="Begin beside an unfinished run; needs an integration branch.")
 @click.option("--record", is_flag=True, help="Make a cassette of the run afterwards, as `mz record` does.")
 @view_options
 @format_options("Print one object: mz.run/1, or mz.run-plan/1 in a dry run.", default="table")
 def run(
     features: tuple[str, ...], backlog: str | None, agent: str | None, jobs: int | None, autonomy: str | None,
-    dry_run: bool, exit_code: bool, record: bool, as_json: bool,
+    dry_run: bool, exit_code: bool, cycles: int | None, is_new: bool, record: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Deliver the backlog, feature by feature.
 
@@ -92,7 +102,7 @@ def run(
             from mz_cli.common.recording import check_recordable
 
             check_recordable(root, flags)
-        plan = process.start(flags, features)
+        plan = process.start(flags, features, is_new)
         waiting.update(waiting_texts(plan.intake.left_out, features))
         warnings = (format_diagnostic(warning) for warning in plan.warnings if warning.code != SKIPPED_STEP)
         for text in (*waiting.values(), *warnings):
@@ -103,6 +113,8 @@ def run(
                 delivered = count_noun(len(plan.intake.skipped), "feature")
                 why = f"{delivered} of the backlog already delivered; `mz runs` lists the runs"
             raise NothingToDo("everything else waits" if waiting else why)
+        if cycles is not None:
+            process.allow_cycles(cycles)
 
     code, run_id = drive_run(root, begin, "run", as_json)
     if record and run_id is not None:
@@ -130,9 +142,13 @@ def run(
     help="Verdict: continue, try again, or reject.",
 )
 @message_option("ack", "Reason, for the next prompt; approves if alone; - reads it from stdin.")
+@cycles_option
 @view_options
 @format_options("Print one object with the schema mz.resume/1.", default="table")
-def resume(selector: str | None, features: tuple[str, ...], answer: str | None, ack: str | None, as_json: bool) -> int:
+def resume(
+    selector: str | None, features: tuple[str, ...], answer: str | None, ack: str | None, cycles: int | None,
+    as_json: bool,
+) -> int:  # fmt: skip
     """Continue a run.
 
     Continues exactly where the log ends, after a stop, a crash or a question; paid calls are not repeated. An answer
@@ -166,7 +182,49 @@ def resume(selector: str | None, features: tuple[str, ...], answer: str | None, 
                 if as_json:
                     print_document("resume", run_status(log.view(run_id), run_context(log, run_id)))
                 return 0
-    return drive_run(root, lambda process, _: process.resume(run_id), "resume", as_json)[0]
+
+    def begin(process: RunProcess, say: Callable[[str], None]) -> None:
+        process.resume(run_id)
+        if cycles is not None:
+            process.allow_cycles(cycles)
+
+    return drive_run(root, begin, "resume", as_json)[0]
+
+
+# finish ---------------------------------------------------------------------------------------------------------------
+@command(
+    "finish",
+    examples=(
+        ("mz finish", "end the unfinished run: merge, tag and close its branches, as its pipeline says"),
+        ("mz finish r4f1a2b3c --yes", "end this run, without a question"),
+    ),
+    next_command="`mz runs` lists the runs.",
+)
+@click.argument("run", required=False)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask whether to cancel what is open.")
+@view_options
+@format_options("Print one object with the schema mz.resume/1.", default="table")
+def finish(run: str | None, yes: bool, as_json: bool) -> int:
+    """End a run whose pipeline has an end that people decide on.
+
+    What is open is cancelled, after you were asked. Then the last item of the run does what the pipeline says: for
+    example, merge the integration branch into the base, tag it, and close the branches. If its commands fail, or the
+    base conflicts, the run stays open, and nothing was merged. RUN is a run's id or its beginning (default: the
+    unfinished one with the latest event).
+    """
+    root = find_root(Path.cwd())
+    with open_log(root) as log:
+        run_id = log.find_run(run) if run is not None else run_to_resume(log)
+        view = log.view(run_id)
+        open_items = [feature.feature for feature in view.features if feature.status not in ENDED_STATUSES]
+        person = user_name(root, os.environ.get("MZ_USER", ""))
+    if open_items and not yes:
+        question = f"this cancels {len(open_items)} open items: {', '.join(open_items)}; end run {run_id}?"
+        if not may_ask(os.environ):
+            raise click.UsageError(f"{', '.join(open_items)} would be cancelled; --yes does it without a question")
+        if not is_confirmed(question):
+            return int(Exit.USAGE)
+    return drive_run(root, lambda process, _: process.close(run_id, "finish", person), "resume", as_json)[0]
 
 
 def run_to_resume(log: ProjectLog) -> str:

@@ -11,7 +11,8 @@ from mz_projections.views.timeline import describe
 
 RUN_MILESTONES = (
     run.RunStarted, run.RunForked, run.RunResumed, run.RunHalted, run.RunPaused, run.RunStopRequested, run.RunIdle,
-    run.RunFinished, run.ItemSkipped, run.ItemHeld, run.FeatureMerged, run.BaseTested, run.CommandsChanged,
+    run.RunFinished, run.ItemsAdded, run.ItemRequeued, run.CycleStarted, run.CycleEnded, run.RunClosing,
+    run.ItemSkipped, run.ItemHeld, run.FeatureMerged, run.BaseTested, run.CommandsChanged,
     validation.CommandRan,
 )  # fmt: skip
 FEATURE_MILESTONES = (

@@ -17,7 +17,7 @@ from mz_cli.terminal.console import write_text
 SCHEMAS = {"config": config_schema, "pipeline": pipeline_schema, "events": events_schema}
 ARTIFACTS = (
     "tasks", "commit_summary", "verdict", "block",
-    "criteria", "services", "graph", "work", "owasp", "compatibility", "lessons",
+    "criteria", "services", "graph", "work", "owasp", "compatibility", "lessons", "proposals",
 )  # fmt: skip
 """Built-in rule sets of JSON and YAML artifacts; a test checks that the list is complete."""
 

@@ -64,6 +64,12 @@ def tests_only(facts: FeatureRuleInput) -> Iterator[RuleFinding]:
             yield rule_finding("tests_only", path, f"{path} changed, and it is no test; only tests may change here")
 
 
+def changed(facts: FeatureRuleInput) -> Iterator[RuleFinding]:
+    """Something changed, beside artifacts."""
+    if not changed_paths(facts):
+        yield rule_finding("changed", "", "no file was changed; the request asks for a change")
+
+
 def changed_paths(facts: FeatureRuleInput) -> tuple[str, ...]:
     return tuple(change.path for change in facts.changes if not matches(facts.outputs, change.path))
 
@@ -78,5 +84,6 @@ FEATURE_RULES: dict[str, Callable[[FeatureRuleInput], Iterator[RuleFinding]]] = 
     "files_max": files_max,
     "breaking": no_breaking_changes,
     "tests_only": tests_only,
+    "changed": changed,
 }
 """By name."""

@@ -26,7 +26,7 @@ def artifact_schema(rules: RuleSet, limits: Limits) -> dict[str, Any]:
     item = _object_schema([rule for rule in fields if "." not in rule.field and not rule.when.field], None, limits)
     header = {"$schema": JSON_SCHEMA_DRAFT, "title": f"the artifact {rules.name}"}
     if root == "list":
-        return {**header, "type": "array", "minItems": 1, "items": item}
+        return {**header, "type": "array", "minItems": form_rule(rules).min, "items": item}
     if root == "object":
         return {**header, **item}
     return {**header, "type": "object", "minProperties": 1, "additionalProperties": item}

@@ -57,7 +57,7 @@ def read_items(rule: JsonForm, text: str) -> tuple[Item, ...]:
     text, load = md.normalise_newlines(text), load_yaml_items if isinstance(rule, YamlForm) else load_json
     value, lines = read_value(text, rule.embedded, load)
     if rule.root == "list":
-        return list_items(value, lines)
+        return list_items(value, lines, rule.min)
     if not isinstance(value, dict):
         raise UnreadableItems(f"it holds {type_noun(value)}, not an object")
     if rule.root == "object":
@@ -110,13 +110,13 @@ def load_json(text: str) -> Loaded:
         raise UnreadableItems(str(error)[:200]) from None
 
 
-def list_items(value: Any, lines: Sequence[int]) -> tuple[Item, ...]:
+def list_items(value: Any, lines: Sequence[int], least: int = 1) -> tuple[Item, ...]:
     if isinstance(value, dict):
         lists = [m for m in value.values() if isinstance(m, list) and m and all(isinstance(item, dict) for item in m)]
         return tuple(map(Item, lists[0])) if len(lists) == 1 else (Item(value, 1),)
     if not isinstance(value, list):
         raise UnreadableItems(f"it holds {type_noun(value)}, not a list")
-    if not value:
+    if not value and least:
         raise UnreadableItems("the list is empty")
     for number, member in enumerate(value, 1):
         if not isinstance(member, dict):

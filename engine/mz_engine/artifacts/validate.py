@@ -338,9 +338,12 @@ def unique_ids(rule: kinds.UniqueIds, subject: ArtifactSubject) -> Iterator[Rule
 # JSON -----------------------------------------------------------------------------------------------------------------
 def item_form(rule: kinds.JsonForm, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     try:
-        read_items(form_rule(subject.rules), subject.text)
+        count = len(read_items(form_rule(subject.rules), subject.text))
     except UnreadableItems as error:
         yield RuleViolation(line=error.line, actual=error.problem)
+    else:
+        if rule.max is not None and count > subject.limit(rule.max):
+            yield RuleViolation(actual=f"it has {count} entries, which is more than {subject.limit(rule.max)}")
 
 
 def item_list(rule: kinds.ItemList, subject: ArtifactSubject) -> Iterator[RuleViolation]:

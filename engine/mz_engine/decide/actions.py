@@ -130,6 +130,12 @@ class AskPerson(ReportingAction, frozen=True, kw_only=True):
     codes: tuple[str, ...] = ()
 
 
+class Fail(ReportingAction, frozen=True, kw_only=True):
+    """End the feature where a person would be asked, since its kind says so."""
+
+    code: str
+
+
 class BlockPhase(ReportingAction, frozen=True, kw_only=True):
     cause: str
     check: str
@@ -153,6 +159,7 @@ Action = (
     | CreateItems
     | Deliver
     | AskPerson
+    | Fail
     | BlockPhase
     | RestoreTree
 )

@@ -99,11 +99,25 @@ NOT_NEEDED = "when.not-needed"
 TARGET_MOVED = "target-moved"
 TARGET_MOVES_MAX = 10
 """How often the target may move in a row before its merge."""
+STUCK = frozenset({
+    QuestionKind.EXHAUSTED, QuestionKind.RETRIES, QuestionKind.ROLLBACKS, QuestionKind.UNROUTED, QuestionKind.BLOCKER,
+    QuestionKind.CONFLICT,
+})  # fmt: skip
+"""Questions because nothing works."""
 SECOND_US = 1_000_000
 
 
 def decide_feature(state: State, pins: Pins) -> Action | None:
     """Return the next action; None when the feature has not started, is held, waits for a person, or has ended."""
+    action = _decide(state, pins)
+    if type(action) is act.AskPerson and action.question_kind in STUCK and pins.pipeline.kinds[0].when_stuck == "fail":
+        last = state.unit_run.last_event if isinstance(state, InPhase) and state.unit_run else None
+        if not isinstance(last, DeliveryFailed | TargetMoved):
+            return act.Fail(code=action.code or action.question_kind.value, reports=action.reports, text=action.text)
+    return action
+
+
+def _decide(state: State, pins: Pins) -> Action | None:
     match state:
         case InPhase(unit_run=unit_run):
             phase = pins.pipeline.find_phase(state.phase)

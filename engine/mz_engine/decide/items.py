@@ -61,7 +61,7 @@ def created_items(
 
 def begin_or_end(state: RunState, pins: Pins) -> ItemAction | None:
     """Add the first item before all others; when a person ends the run, cancel what is open, then add the last item."""
-    if not pins.pipeline.items:
+    if not pins.pipeline.items or state.started is None:
         return None
     first = pins.pipeline.kind_from("start")
     if first is not None and first.kind not in state.tracks:

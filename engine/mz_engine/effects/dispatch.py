@@ -16,7 +16,7 @@ from mz_events.catalog.delivery import (
     PushRequested,
     TagRequested,
 )
-from mz_events.catalog.feature import Blocked, HumanRequested
+from mz_events.catalog.feature import Blocked, FeatureFailed, HumanRequested
 from mz_events.catalog.validation import GateChecked
 from mz_events.names import Digest
 from mz_projections.feature.state import InPhase
@@ -42,6 +42,7 @@ STEPS: Mapping[str, Callable[[StepContext], Effect]] = {
     "open_pr": delivery.open_pull_request,
     "merge": refs.merge_branch,
     "close_branch": refs.close_branch,
+    "close_branches": refs.close_branches,
 }
 """Effects of the delivery steps; all others are tags."""
 
@@ -77,6 +78,8 @@ def effect_of(action: Action, context: StepContext) -> Effect:
             return validation.check_conditions(action, context)
         case act.AskPerson():
             return _ask_person(action, context)
+        case act.Fail(code=code):
+            return _fail(action, code, context)
         case act.BlockPhase():
             return _block_phase(action, context)
         case act.RestoreTree():
@@ -111,9 +114,6 @@ def _request_claim(action: act.ClaimFiles) -> Effect:
 def _ask_person(action: act.AskPerson, context: StepContext) -> Effect:
     state = context.state
     unit_run = state.unit_run if isinstance(state, InPhase) else None
-    detail = action.text or (yield from _put_messages(action.reports))
-    if unit_run and isinstance(unit_run.last_event, BaseMerged):
-        detail = yield from put_blob(delivery.conflict_text(unit_run.last_event))
     yield from emit(
         HumanRequested(
             phase=state.phase if isinstance(state, InPhase) else "",
@@ -121,9 +121,21 @@ def _ask_person(action: act.AskPerson, context: StepContext) -> Effect:
             question_kind=action.question_kind,
             code=action.code,
             codes=action.codes,
-            detail=detail,
+            detail=(yield from _put_detail(action, context)),
         )
     )
+
+
+def _fail(action: act.Fail, code: str, context: StepContext) -> Effect:
+    yield from emit(FeatureFailed(code=code, detail=(yield from _put_detail(action, context))))
+
+
+def _put_detail(action: act.AskPerson | act.Fail, context: StepContext) -> Steps[Digest | None]:
+    """Store why a person is needed."""
+    state = context.state
+    if isinstance(state, InPhase) and state.unit_run and isinstance(state.unit_run.last_event, BaseMerged):
+        return (yield from put_blob(delivery.conflict_text(state.unit_run.last_event)))
+    return action.text or (yield from _put_messages(action.reports))
 
 
 def _block_phase(action: act.BlockPhase, context: StepContext) -> Effect:

@@ -12,7 +12,7 @@ from mz_engine.effects.delivery import target_branch
 from mz_engine.effects.steps import Effect, StepContext, call_port, emit, get_text, put_blob
 from mz_engine.effects.workspace import commit_message
 from mz_engine.model.pipeline import TagStep
-from mz_engine.ports import Clock, DeliveryRefused, Workspace
+from mz_engine.ports import Clock, DeliveryRefused, FeatureWorktree, Workspace
 from mz_engine.ref_names import DATE, fill, name_values
 
 
@@ -62,6 +62,7 @@ def make_tag(context: StepContext, name: str) -> Effect:
     commit = _commit_at(context, step)
     title = yield from get_text(context.phase_state.progress.started.title)
     values = name_values(context.run, context.feature, title, (yield from call_port(Clock.now_us)))
+    values["integration"] = context.integration
     number, text = 1, fill(step.tag, values)
     while f"{{{DATE}}}" in step.tag and (yield from call_port(Workspace.tagged, text)) not in (None, commit):
         number += 1
@@ -98,3 +99,17 @@ def close_branch(context: StepContext) -> Effect:
     """Delete the feature's branch; its head stays known to mz. Repeatable."""
     yield from call_port(Workspace.close_branch, context.worktree, context.phase_state.progress.head)
     yield from emit(BranchesClosed(key=context.key("close_branch"), branches=(context.worktree.branch,)))
+
+
+def close_branches(context: StepContext) -> Effect:
+    """Delete the branches of the run's items and the integration branch, then the item's own. Repeatable."""
+    started, closed = context.phase_state.progress.started, list[str]()
+    for item in started.items:
+        head = started.starts_from[0] if item.branch == context.integration else item.head
+        if head is not None:
+            worktree = FeatureWorktree(run=context.run, feature=item.feature, branch=item.branch)
+            yield from call_port(Workspace.close_branch, worktree, head)
+            closed.append(item.branch)
+    yield from call_port(Workspace.close_branch, context.worktree, context.phase_state.progress.head)
+    closed.append(context.worktree.branch)
+    yield from emit(BranchesClosed(key=context.key("close_branches"), branches=tuple(closed)))

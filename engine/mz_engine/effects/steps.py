@@ -98,6 +98,8 @@ class StepContext(msgspec.Struct, frozen=True):
     pins: Pins
     base_branch: str
     """Name of the base branch."""
+    integration: str = ""
+    """Name of the run's integration branch; empty: it has none."""
 
     @property
     def phase_state(self) -> InPhase:

@@ -68,6 +68,11 @@ def branch_commit(root: pathlib.Path, name: str, environment: Mapping[str, str] 
     raise RepositoryUnusable("no-base", f"there is no branch or commit `{name}`; {hint}")
 
 
+def branch_exists(root: pathlib.Path, name: str, environment: Mapping[str, str]) -> bool:
+    """Return True if there is a local branch of this name."""
+    return run_git_as_user(root, environment, "rev-parse", "--quiet", "--verify", f"refs/heads/{name}").exit_code == 0
+
+
 def base_commit(root: pathlib.Path, base: str | None, environment: Mapping[str, str]) -> tuple[str, Commit]:
     """Return the base, by default the current branch, and its commit. Raises RepositoryUnusable."""
     name = base or current_branch(root, environment)

@@ -42,10 +42,14 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def reads_items(self) -> bool:
-        """Return True if a phase is told of other items, or creates some, which must not be duplicates."""
-        phases = self.pipeline.phases
-        uses = (bool(use.items) for phase in phases for use in phase.inputs)
-        return any(uses) or any(output.creates for phase in phases for output in phase.outputs)
+        """Return True if a phase is told of other items, creates some, which must not be duplicates, or closes the
+        branches of all."""
+        return any(
+            any(use.items for use in phase.inputs)
+            or any(output.creates for output in phase.outputs)
+            or "close_branches" in phase.deliver
+            for phase in self.pipeline.phases
+        )
 
     def branch(self, template: str, item: str, base: str, integration: str) -> str:
         """Return the name of a branch of an item, from a template of its kind."""

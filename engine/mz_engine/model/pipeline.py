@@ -26,7 +26,7 @@ Autonomy = Literal["supervised", "checkpoint", "full_auto"]
 Tool = Literal["read", "write", "shell"]
 RESULT_FIELDS = ("exit", "passed", "failed", "coverage")
 """Fields of the result of a command."""
-NamedStep = Literal["merge_base", "push", "open_pr", "await_checks", "merge", "close_branch"]
+NamedStep = Literal["merge_base", "push", "open_pr", "await_checks", "merge", "close_branch", "close_branches"]
 TAG = "tag"
 Ending = Literal["merged", "delivered", "tagged", "done"]
 ENDINGS: tuple[Ending, ...] = ("merged", "delivered", "tagged", "done")
@@ -50,17 +50,19 @@ class StepRule(NamedTuple):
     """How a feature ends whose pipeline has the step."""
 
 
-HANDED_OVER = ("open_pr", "merge", "close_branch")
+CLOSING = ("close_branch", "close_branches")
+HANDED_OVER = ("open_pr", "merge", *CLOSING)
 STEPS: Mapping[str, StepRule] = {
     "merge_base": StepRule(not_after=("push", *HANDED_OVER)),
     "push": StepRule(not_after=HANDED_OVER, uses_remote=True),
     "open_pr": StepRule(needs="push", not_after=HANDED_OVER, ends_work=True, ending="delivered"),
-    "await_checks": StepRule(needs="open_pr", not_after=("merge", "close_branch"), uses_remote=True),
+    "await_checks": StepRule(needs="open_pr", not_after=("merge", *CLOSING), uses_remote=True),
     "merge": StepRule(
-        needs="merge_base", not_after=("merge", "close_branch"), ends_work=True, changes_refs=True, ending="merged"
+        needs="merge_base", not_after=("merge", *CLOSING), ends_work=True, changes_refs=True, ending="merged"
     ),
     TAG: StepRule(changes_refs=True, ending="tagged"),
-    "close_branch": StepRule(not_after=("close_branch",), changes_refs=True),
+    "close_branch": StepRule(not_after=CLOSING, changes_refs=True),
+    "close_branches": StepRule(not_after=CLOSING, changes_refs=True),
 }
 """The delivery steps, in their usual order."""
 
@@ -476,7 +478,8 @@ class Pipeline(PipelineStruct, frozen=True, kw_only=True):
         """Return the pipeline as items of this kind go through it."""
         if not self.items:
             return self
-        return replace(self, phases=tuple(phase for phase in self.phases if phase.kind == kind))
+        phases = tuple(phase for phase in self.phases if phase.kind == kind)
+        return replace(self, items=(self.find_kind(kind),), phases=phases)
 
     def paper_patterns(self, feature: str) -> tuple[str, ...]:
         """Return patterns of the files in which a feature's papers lie."""

@@ -109,12 +109,16 @@ class CoversIds(RuleBase, frozen=True, kw_only=True, tag="covers"):
 
 
 class JsonForm(RuleBase, frozen=True, kw_only=True, tag="json"):
-    """The text is JSON: a non-empty list of objects, one object, or a map of objects by their `id`. A list may be the
-    only list in an object; one object is accepted as a list of one."""
+    """The text is JSON: a list of objects, one object, or a map of objects by their `id`. A list may be the only list
+    in an object; one object is accepted as a list of one."""
 
     root: Literal["list", "object", "map"]
     embedded: bool = False
     """The JSON may be in a code block of a longer text, as in a reply."""
+    min: Literal[0, 1] = 1
+    """0: a list may be empty."""
+    max: Limit | None = None
+    """Most entries of a list."""
 
 
 class YamlForm(JsonForm, frozen=True, kw_only=True, tag="yaml"):

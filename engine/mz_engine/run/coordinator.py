@@ -22,6 +22,7 @@ from mz_events.catalog.run import (
     Hold,
     InboxRead,
     RetryAccepted,
+    RunClosing,
     RunFinished,
     RunPaused,
     RunResumed,
@@ -109,7 +110,7 @@ class Coordinator:
                 feature_events = (run_event,)
         stream = feature_stream(self.run, feature)
         recorded = self.append(
-            (*created, run_event), Append(stream, version, feature_events, causation=f"{stream}@{version}")
+            (run_event, *created), Append(stream, version, feature_events, causation=f"{stream}@{version}")
         )
         granted = not isinstance(run_event, CallOverBudget | ClaimRejected)
         return tuple(event for event in recorded if event.stream == stream), granted
@@ -239,6 +240,8 @@ class Coordinator:
                 return (RunPaused(actor=who),)
             case ResumePosted() if self.state.paused and not self.state.is_ending:
                 return (RunResumed(mz_version=VERSION),)
+            case CancelPosted(feature=None) if self.pins.pipeline.kind_from("cancel"):
+                return (RunClosing(how="cancel", actor=event.actor),)
             case CancelPosted(feature=feature) if feature is None or feature in tracks:
                 cancelled: list[Event] = []
                 for name in (FeatureId(name) for name in (tracks if feature is None else [feature])):

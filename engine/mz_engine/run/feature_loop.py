@@ -94,7 +94,9 @@ class FeatureLoop:
     def __init__(
         self, run: str, feature: FeatureId, pins: Pins, store: Store, ports: Ports, run_side: RunSide, observe: Observer
     ) -> None:
-        self.run, self.feature, self.pins = run, feature, pins.of_kind(run_side.state.tracks[feature].item.kind)
+        self.run, self.feature, self.all_pins = run, feature, pins
+        self.pins = pins.of_kind(run_side.state.tracks[feature].item.kind)
+        """Those of the item's kind."""
         self.store, self.ports, self.run_side, self.observe = store, ports, run_side, observe
         self.stream = feature_stream(run, feature)
         self.state: State = NotStarted()
@@ -150,7 +152,13 @@ class FeatureLoop:
             case Waiting():
                 return replace(interrupted, status=FeatureOutcome.WAITING, code=state.question.code)
             case Ended():
-                return replace(interrupted, status=state.status, code=state.code, changed_paths=state.changed_paths)
+                return replace(
+                    interrupted,
+                    status=state.status,
+                    code=state.code,
+                    head=state.head,
+                    changed_paths=state.changed_paths,
+                )
         return interrupted
 
     def _begin_action(self) -> bool:
@@ -163,7 +171,7 @@ class FeatureLoop:
             return False
         started = self.run_side.state.started
         assert started is not None
-        context = StepContext(self.run, self.feature, self.state, self.pins, started.base)
+        context = StepContext(self.run, self.feature, self.state, self.pins, started.base, started.integration)
         self._steps, self._result, self._error = effect_of(action, context), None, None
         return True
 
@@ -245,7 +253,8 @@ class FeatureLoop:
         )
 
     def _item_statuses(self) -> tuple[ItemStatus, ...]:
-        tracks = self.run_side.state.tracks.items()
+        tracks, started = self.run_side.state.tracks.items(), self.run_side.state.started
+        assert started is not None
         return tuple(
             ItemStatus(
                 feature=FeatureId(feature),
@@ -254,6 +263,8 @@ class FeatureLoop:
                 status=track.last_stop.status if track.last_stop else None,
                 attempts=track.attempts,
                 code=(track.last_stop.code or "") if track.last_stop else "",
+                branch=self.all_pins.item_branch(track.item.kind, feature, started),
+                head=track.last_stop.head if track.last_stop else None,
             )
             for feature, track in tracks
             if feature != self.feature

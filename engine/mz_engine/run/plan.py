@@ -33,12 +33,14 @@ from mz_engine.backlog.item import BacklogItem, LeftOutItem, plan_backlog
 from mz_engine.backlog.listed import FORGE_SOURCE, issue_items, parse_json_lines
 from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.decide.caller import possible_calls
+from mz_engine.decide.items import OWN_SOURCES
 from mz_engine.decoding.text_file import read_text
 from mz_engine.effects.prompt import configured_model
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.git.repository import (
     base_commit,
     branch_commit,
+    branch_exists,
     has_remote,
     lfs_files,
     open_repository,
@@ -122,11 +124,13 @@ def load_sources(
     missing. Raises MzError with everything that is wrong."""
     config, items = loaded.config, None
 
+    lists_own_items = False
     errors = [*loaded.unknown_agents(), *_unknown_base(root, loaded, environment)]
     warnings = list(loaded.warnings)
     try:
         material = load_valid_pipeline_files(root)
         pipeline, lint = load_configured_pipeline(loaded, root, material)
+        lists_own_items = pipeline.cycle is not None
         errors += routing_problems(loaded.routing, pipeline, all_adapters(config.agents))
         has_price = price_lookup(config, environment)
         warnings += (*lint, *missing_tools(pipeline, config), *unpriced_models(pipeline, config, has_price))
@@ -134,6 +138,7 @@ def load_sources(
     except MzError as error:
         errors += error.diagnostics
     try:
+        needs_backlog = needs_backlog and not (lists_own_items and loaded.origins["backlog"] == "default")
         if needs_backlog or os.path.lexists(root / config.backlog) or loaded.origins["backlog"] != "default":
             items = read_backlog(root, config, environment)
     except MzError as error:
@@ -161,12 +166,14 @@ def make_plan(
     store: Log | None,
     put: PutText,
     keeps_views: bool = True,
+    is_new: bool = False,
 ) -> RunPlan:
     """Return the plan of a run. `only`: ids of features, empty for all; `store` is None if nothing ever ran. Without
-    `keeps_views` no file is written. Raises MzError, and RepositoryUnusable if there is no commit to start from."""
+    `keeps_views` no file is written; with `is_new` the run begins beside an unfinished one. Raises MzError, and
+    RepositoryUnusable if there is no commit to start from."""
     loaded = load_config(root, environment, flags)
     material, pipeline, items, warnings = load_sources(root, environment, loaded)
-    config, items = loaded.config, items or ()
+    config, items = replace(loaded.config, request=read_request(root, loaded.config.request)), items or ()
     base, commit = base_commit(root, config.base, environment)
     reject_tracked_folder(root, commit, environment)
     gaps = missing_content(root, commit, config.workspace.setup, environment)
@@ -176,7 +183,10 @@ def make_plan(
             hint = f"it has: {', '.join(ids[:NAMED_MAX])}{', ...' if len(ids) > NAMED_MAX else ''}"
             raise MzError("MZ4010", f"the backlog has no feature {name!r}", hint=hint)
     pins = replace(pin_files(pipeline, material, config), memory=read_memory_rules(root / MEMORY_FILE))
-    unfinished = find_unfinished_run(store) if store else None
+    unfinished = find_unfinished_run(store) if store and not is_new else None
+    if is_new and not pins.pipeline.integration:
+        message = "only runs with an integration branch of their own can be unfinished at the same time"
+        raise MzError("MZ5003", message, hint="continue or cancel the unfinished run first: `mz runs` names it")
     if unfinished is not None:
         pins = _pins_of_unfinished(root, unfinished, pins, base, flags, only)
     delivered = delivered_items(root if keeps_views else None, store) if store else {}
@@ -184,7 +194,11 @@ def make_plan(
     intake = take_items(items, only, delivered, in_run, pins, put)
     unseen = unseen_changes(root, config, environment)
     warnings = (*warnings, *gaps, *unseen, *weak_isolation(), *intake.warnings)
+    reject_own_ids(pins, items)
     integration = unfinished.started.integration if unfinished and unfinished.started else new_integration(pins)
+    if integration and unfinished is None and branch_exists(root, integration, environment):
+        hint = "set `integration:` in mz.yaml or MZ_INTEGRATION to another name, or leave it out: it is the time then"
+        raise MzError("MZ5019", f"the branch {integration} exists already", hint=hint)
     return RunPlan(
         pins=pins,
         base=base,
@@ -194,6 +208,29 @@ def make_plan(
         unfinished=unfinished,
         warnings=warnings,
     )
+
+
+def read_request(root: Path, request: str) -> str:
+    """Return the setting `request`, or the text of the file that it names (`@FILE`). Raises MzError (MZ20nn)."""
+    name = request.removeprefix("@")
+    return request if name == request else read_text(root / name, name)
+
+
+def reject_own_ids(pins: Pins, items: Iterable[BacklogItem]) -> None:
+    """Raise MzError (MZ4014) for features with ids that the run gives to its own items."""
+    own = [rf"{kind.kind}(-\d+)?" for kind in pins.pipeline.items if OWN_SOURCES.intersection(kind.sources)]
+    own += [rf"{kind.kind[0]}\d+" for kind in pins.pipeline.items if "output" in kind.sources]
+    clashing = [item for item in items if re.fullmatch("|".join(own) or r"(?!)", item.id)]
+    if clashing:
+        raise MzError.from_diagnostics(
+            Diagnostic(
+                code="MZ4014",
+                message=f"the run gives the id `{item.id}` to an item of its own",
+                hint="give the feature another id",
+                location=SourceLocation(item.file, item.line),
+            )
+            for item in clashing
+        )
 
 
 def new_integration(pins: Pins) -> str:

@@ -13,19 +13,21 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Literal
 
 from filelock import FileLock, Timeout
 from msgspec.structs import replace
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.catalog.run import CommandsChanged, RunFinished, RunForked, RunStarted
+from mz_events.catalog.run import CommandsChanged, CyclesAllowed, RunClosing, RunFinished, RunForked, RunStarted
 from mz_events.names import PROJECT_STREAM, Digest, FeatureId, RunId, feature_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, StoreUnusable
 from mz_projections.read_models.store import ReadModelStore
 from mz_projections.run.fold import DELIVERED_OUTCOMES, RunState, fold_run
 
+from mz_engine.decide.items import own_texts
 from mz_engine.decide.run import cancelled_features, current_limits
 from mz_engine.effects.commands import base_commands
 from mz_engine.errors.diagnostics import Diagnostic, MzError
@@ -108,10 +110,10 @@ class RunProcess:
         self._resources.close()
 
     # starting ---------------------------------------------------------------------------------------------------------
-    def start(self, flags: Mapping[str, object], only: tuple[str, ...]) -> RunPlan:
-        """Start a run, or add to the unfinished one, under its pins. Without anything to do, no run starts and
-        `coordinator` stays None. Raises MzError."""
-        plan = make_plan(self.root, self.environment, flags, only, self.store, self._put_text)
+    def start(self, flags: Mapping[str, object], only: tuple[str, ...], is_new: bool = False) -> RunPlan:
+        """Start a run, or add to the unfinished one, unless it `is_new`, under its pins. Without anything to do, no run
+        starts and `coordinator` stays None. Raises MzError."""
+        plan = make_plan(self.root, self.environment, flags, only, self.store, self._put_text, is_new=is_new)
         if plan.unfinished is not None:
             unfinished, started = plan.unfinished, plan.unfinished.started
             assert started is not None
@@ -120,10 +122,14 @@ class RunProcess:
             self.resume(started.run)
             return plan
         base_commit = branch_commit(self.root, plan.base, self.environment)
-        if not plan.intake.added:
+        config = replace(plan.pins.config, request=self._secrets.redact(plan.pins.config.request))
+        plan = replace(plan, pins=replace(plan.pins, config=config))
+        if not plan.intake.added and not own_texts(plan.pins):
             return plan
         self._check_prerequisites(plan.pins)
         run = new_run_id()
+        for text in own_texts(plan.pins):
+            self.blobs.put(text.encode())
         pipeline, pins = plan.pins.pipeline.pipeline, self.blobs.put(encode_pins(plan.pins))
         started = RunStarted(
             run=run,
@@ -187,6 +193,22 @@ class RunProcess:
             changes = self._put_text("\n".join(commands.changes_from(Commands.of(pins.config))))
             coordinator.append((CommandsChanged(commands=self.blobs.put(encode_pins(commands)), changes=changes),))
         coordinator.resume(self._provenance(corrected), isolation_levels(corrected.config))
+
+    def allow_cycles(self, cycles: int) -> None:
+        """Record that the run may go through so many more cycles."""
+        assert self.coordinator is not None
+        self.coordinator.append((CyclesAllowed(until=self.coordinator.state.cycle + cycles),))
+
+    def close(self, run: str, how: Literal["finish", "cancel"], person: str) -> None:
+        """Resume the run and record that a person ends it. Raises MzError; MZ5020 if the pipeline has no item for
+        that."""
+        pins = self._unfinished_run(run)[2]
+        if pins.pipeline.kind_from(how) is None:
+            hint = f"`mz resume {run}` continues it, `mz cancel {run}` gives it up"
+            raise MzError("MZ5020", f"run {run} ends when its items have ended", hint=hint)
+        self.resume(run)
+        assert self.coordinator is not None
+        self.coordinator.append((RunClosing(how=how, actor=self._put_text(person)),))
 
     def record_cancellations(self, run: str) -> None:
         """Let the features of a run at rest record the cancellations in its inbox; nothing else starts or continues.

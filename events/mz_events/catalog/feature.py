@@ -47,11 +47,14 @@ class ItemStatus(EventPart, frozen=True, kw_only=True):
     attempts: int
     code: str = ""
     """Why it failed."""
+    branch: str = ""
+    head: Commit | None = None
+    """Head of its branch, or the merge of it."""
 
 
 class FeatureStarted(ExternalEvent, frozen=True, kw_only=True, tag="feature.started"):
     SCHEMA = 4
-    NON_DETERMINISTIC = frozenset({"run_version", "starts_from", "base_results"})
+    NON_DETERMINISTIC = frozenset({"run_version", "starts_from", "base_results", "items"})
     feature: FeatureId
     run_version: int
     """Version of the run's stream that admitted it."""

@@ -260,6 +260,8 @@ def _resume(state: RunState) -> RunState:
     last = state.tracks.get(state.closing_item)
     if last is not None and last.has_ended and not last.is_delivered:
         state = replace(state, closing=None, closing_item="")
+    if state.idle and state.cycles_until is not None:  # An interrupted run keeps the limit.
+        state = replace(state, cycles_until=None, over="" if state.over == "cycles" else state.over)
     return replace(state, tracks=tracks, halt=None, stop_requested=False, paused=False, idle=False, finished=False)
 
 

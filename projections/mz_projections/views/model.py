@@ -192,6 +192,8 @@ class FeatureView(View, frozen=True, kw_only=True):
     status: FeatureStatus = "queued"
     title: Digest | None = None
     source: str = ""
+    kind: str = ""
+    """As the pipeline defines it; empty: it defines none."""
     depends_on: tuple[str, ...] = ()
     quarantined: bool = False
     hold: Hold | None = None
@@ -300,6 +302,14 @@ class RunView(View, frozen=True, kw_only=True):
     pipeline: str = ""
     base: str = ""
     base_commit: str = ""
+    integration: str = ""
+    """Name of its integration branch; empty: it has none."""
+    cycle: int = 0
+    """The latest cycle; 0: it has none."""
+    over: str = ""
+    """Why no cycle follows, as `CycleEnded` says it; empty: one may follow."""
+    is_capped: bool = False
+    """A person said after which cycle it stops."""
     pins: Digest | None = None
     mz_version: str = ""
     isolation: tuple[str, ...] = ()

@@ -13,12 +13,16 @@ from mz_events.catalog.run import (
     BudgetChanged,
     ChecksChanged,
     ClaimRejected,
+    CycleEnded,
+    CyclesAllowed,
+    CycleStarted,
     FeatureAdmitted,
     FeatureMerged,
     FeatureReleased,
     FeatureStopped,
     ItemAdded,
     ItemHeld,
+    ItemRequeued,
     ItemSkipped,
     RetryAccepted,
     RunFinished,
@@ -139,11 +143,17 @@ def _evolve_run(view: RunView, recorded: Recorded[Event]) -> RunView:
             return replace(
                 view, status="running", pipeline=event.pipeline, base=event.base, base_commit=event.base_commit,
                 pins=event.pins, mz_version=event.mz_version, isolation=_with_level(view, event.isolation),
-                started_us=recorded.recorded_at_us,
+                started_us=recorded.recorded_at_us, integration=event.integration,
                 clock_us=recorded.recorded_at_us,
             )  # fmt: skip
         case RunForked() as event:
             return replace(view, fork=event)
+        case CycleStarted(cycle=cycle):
+            return replace(view, cycle=cycle, over="")
+        case CycleEnded(over=over):
+            return replace(view, over=over)
+        case CyclesAllowed():
+            return replace(view, is_capped=True, over="")
         case RunResumed(isolation=level):
             return replace(_resume(view, recorded.recorded_at_us), isolation=_with_level(view, level))
         case BudgetChanged() as budget:
@@ -170,7 +180,7 @@ def _evolve_item(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
     match recorded.event:
         case ItemAdded() as event:
             return replace(
-                view, title=event.title, source=event.source, depends_on=event.depends_on,
+                view, title=event.title, source=event.source, depends_on=event.depends_on, kind=event.kind,
                 quarantined=event.quarantined,
             )  # fmt: skip
         case ItemSkipped(delivered_by=delivered_by):
@@ -181,7 +191,7 @@ def _evolve_item(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
             return replace(view, over_budget=recorded.event)
         case ClaimRejected(holder=holder):
             return replace(view, blocked_by=holder)
-        case RetryAccepted():
+        case RetryAccepted() | ItemRequeued():
             return take_up(view, recorded.recorded_at_us)
         case FeatureAdmitted() | FeatureReleased() | AnswerAccepted() | TimerFired() | ChecksChanged():
             may_continue = view.status in ("queued", "working", "waiting", "held", "interrupted")
@@ -210,7 +220,11 @@ RUNS = ReadModel(
         RunIdle,
         RunFinished,
         RunForked,
+        CycleStarted,
+        CycleEnded,
+        CyclesAllowed,
         ItemAdded,
+        ItemRequeued,
         ItemSkipped,
         ItemHeld,
         FeatureAdmitted,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from msgspec.structs import replace
+from mz_engine.decide.items import own_texts
 from mz_engine.model.config import Command, Config, PullRequests
 from mz_engine.model.pins import Pins, encode_pins
 from mz_engine.model.pipeline import BlockRoute, Check, Condition, PathsCheck, Phase, PhaseOutput, Pipeline, TagStep
@@ -120,10 +121,17 @@ def commands(command: str, files: Files) -> tuple[int, str]:
 
 
 def begin(
-    world: World, pinned: Pins, items: dict[str, tuple[str, ...]], request: bytes = b"Please.", run: RunId = RUN
+    world: World,
+    pinned: Pins,
+    items: dict[str, tuple[str, ...]],
+    request: bytes = b"Please.",
+    run: RunId = RUN,
+    integration: str = "",
 ) -> None:
     """The run's first append: what it was started with, and its items with their dependencies."""
     put = world.blobs.put
+    for text in own_texts(pinned):
+        put(text.encode())
     started = RunStarted(
         run=run,
         pipeline=pinned.pipeline.pipeline,
@@ -131,6 +139,7 @@ def begin(
         base_commit=world.base,
         pins=put(encode_pins(pinned)),
         mz_version="test",
+        integration=integration,
     )
     added = [
         ItemAdded(

@@ -140,6 +140,10 @@ class Item(CassetteStruct, frozen=True, kw_only=True):
     depends_on: tuple[str, ...] = ()
     source: str = ""
     """Address of the issue that it is."""
+    kind: str = ""
+    """As the pipeline defines it; empty: it defines none."""
+    is_own: bool = False
+    """The run adds it itself, as its pipeline and outputs say."""
 
 
 class RecordedDecision(CassetteStruct, frozen=True, kw_only=True):
@@ -216,6 +220,12 @@ class Fixture(CassetteStruct, frozen=True, kw_only=True):
     """By `feature/artifact`, its ids that features delivered earlier had too, where a check asks which are new."""
     known_failures: dict[str, tuple[str, ...]] = {}
     """Ids of the tests that failed on the base, by command; gates passed in spite of them."""
+    integration: str = ""
+    """Name of the run's integration branch."""
+    cycles: int = 0
+    """How many cycles it went through."""
+    closing: Literal["", "finish", "cancel"] = ""
+    """How a person ended it, after all else."""
 
     def dependencies(self, features: Iterable[str]) -> tuple[str, ...]:
         """Return the features and everything that they depend on, the nearest first."""
@@ -357,8 +367,8 @@ def parse_time(text: str) -> datetime:
 
 FIXTURE_KEYS = (
     "base", "workspace", "commands", "autonomy", "limits", "injection_screen", "denied_paths", "branch_prefix",
-    "sessions", "failover", "gates", "papers", "commits", "scope", "routing", "skills",
+    "sessions", "failover", "gates", "papers", "commits", "scope", "routing", "skills", "request",
 )  # fmt: skip
 """Configuration keys that a replay takes from the cassette; all others come from the current project."""
-FIXTURE_DEFAULTS: Mapping[str, object] = {"routing": {}, "skills": "text"}
+FIXTURE_DEFAULTS: Mapping[str, object] = {"routing": {}, "skills": "text", "request": ""}
 """Values of a cassette that does not say, as older ones do not."""

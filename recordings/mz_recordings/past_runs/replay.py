@@ -73,10 +73,10 @@ Stops = Mapping[int, Recorded[Event]]
 class FeatureReplay:
     """Replay of one feature's stream, from version 1.
 
-    Everything that follows from the stream and its texts is computed with `inputs`. `base` is the run's base branch.
-    Where the feature stopped by itself (`stops`), the current code must have nothing to do. From the first event that
-    needs recorded data which is gone, the stream is not comparable. `corrected`: later pins, each with the position in
-    the log from which on they hold.
+    Everything that follows from the stream and its texts is computed with `inputs`. `base` is the run's base branch,
+    `integration` its integration branch. Where the feature stopped by itself (`stops`), the current code must have
+    nothing to do. From the first event that needs recorded data which is gone, the stream is not comparable.
+    `corrected`: later pins, each with the position in the log from which on they hold.
     """
 
     def __init__(
@@ -88,9 +88,10 @@ class FeatureReplay:
         changes: tuple[IntendedChange, ...] = INTENDED_CHANGES,
         stops: Stops | None = None,
         corrected: tuple[tuple[int, Pins], ...] = (),
+        integration: str = "",
     ) -> None:
         self.events, self.pins, self.inputs, self.base, self.stops = events, pins, inputs, base, stops or {}
-        self.corrected = corrected
+        self.corrected, self.integration = corrected, integration
         self.stream = RecordedStream(events)
         self.ports = RecordedPorts(self.stream, inputs, base)
         self.not_recomputed: Counter[str] = Counter()
@@ -166,7 +167,14 @@ class FeatureReplay:
         """Return the events that the action produces. Raises RecordedDataMissing."""
         self.stream.position = index
         self.ports = RecordedPorts(self.stream, self.inputs, self.base)
-        context = StepContext(run=self.run_id, feature=self.feature, state=state, pins=self.pins, base_branch=self.base)
+        context = StepContext(
+            run=self.run_id,
+            feature=self.feature,
+            state=state,
+            pins=self.pins,
+            base_branch=self.base,
+            integration=self.integration,
+        )
         return run_effect(action, context, self.stream, self.ports)
 
     def _next_type(self, state: State) -> type[Event] | None:
@@ -281,7 +289,10 @@ def replay_run(log: Store, run: str, inputs: ReplayInputs) -> RunReplay:
         kind = kinds.get(feature, FEATURE.kind)
         of_kind = tuple((position, changed.of_kind(kind)) for position, changed in corrected)
         own_pins = pins.of_kind(kind)
-        return FeatureReplay(events, own_pins, inputs, started.base, stops=stops.get(feature), corrected=of_kind).run()
+        return FeatureReplay(
+            events, own_pins, inputs, started.base,
+            stops=stops.get(feature), corrected=of_kind, integration=started.integration,
+        ).run()  # fmt: skip
 
     replayed = (replay_feature(feature, events) for feature, events in streams.items())
     own = RunStreamReplay(run_events, pins, streams).run()
@@ -376,8 +387,8 @@ class RunStreamReplay:
                     note = f"{recorded.stream}/{feature} ends at event {length}, but the feature stopped at {version}"
                     self.comparison.note("missing", recorded, note=note)
                 others = (next((reply for at, reply in replies if at <= version), None), event)
-            case ItemAdded(source=source) if state.started and source.startswith(f"{state.started.run}#"):
-                others = (event,) if event.made_by is not None else ()
+            case ItemAdded(made_by=None, source=source) if state.started and source.startswith(f"{state.started.run}#"):
+                pass  # The run decided to add it.
             case _ if not isinstance(event, DECIDED_EVENTS):
                 self.comparison.apply_recorded()
                 return

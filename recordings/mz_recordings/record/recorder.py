@@ -196,7 +196,7 @@ def record_run(
         mz=started.mz_version,
         max_age_days=max_age_days,
         traces={feature: hashlib.sha256(content).hexdigest() for feature, content in traces.items()},
-        fixture=_fixture(sources, started, pins, items, heads, template, bundle),
+        fixture=_fixture(sources, started, state, pins, items, heads, template, bundle),
         evidence=_to_json_values(pins),
     )
     sources.reject_secrets("the run's input (settings, pipeline, backlog)", msgspec.json.encode(manifest))
@@ -211,6 +211,7 @@ def record_run(
 def _fixture(
     sources: RecordSources,
     started: RunStarted,
+    state: RunState,
     pins: Pins,
     items: tuple[ItemAdded, ...],
     heads: Mapping[str, Commit],
@@ -238,6 +239,8 @@ def _fixture(
                 priority=item.priority,
                 depends_on=item.depends_on,
                 source=item.source if issue_of(item.source) else "",
+                kind=item.kind,
+                is_own=item.source.startswith(f"{run}#"),
             )
             for item in items
         ),
@@ -255,6 +258,9 @@ def _fixture(
         delivered_ids=logged_ids(sources.log, run, features, pins.pipeline),
         base_results=_base_blob(sources, run, features, "base_results"),
         known_failures=_base_blob(sources, run, features, "known_failures"),
+        integration=started.integration,
+        cycles=state.cycle,
+        closing=state.closing.how if state.closing is not None and state.closing_item in features else "",
     )
 
 
@@ -273,7 +279,7 @@ def unrecordable_features(log: Store, run: str, state: RunState) -> tuple[Exclud
             reasons[feature] = "it is still running: finish the run first"
         elif not track.admitted:
             reasons[feature] = "it never started"
-        elif reason := _obstacle_to_replay(log, run, feature):
+        elif reason := _obstacle_to_replay(log, run, feature, state.started.integration if state.started else ""):
             reasons[feature] = reason
     for _ in tracks:
         for feature, track in tracks:
@@ -282,18 +288,20 @@ def unrecordable_features(log: Store, run: str, state: RunState) -> tuple[Exclud
     return tuple(ExcludedFeature(feature, reason) for feature, reason in reasons.items())
 
 
-def _obstacle_to_replay(log: Store, run: str, feature: str) -> str:
+def _obstacle_to_replay(log: Store, run: str, feature: str, integration: str) -> str:
     """Return why the feature's events cannot be reproduced in a scratch repository; empty if they can."""
     state: State = NotStarted()
-    run_events = log.read(run_stream(run))
+    is_own, run_events = False, log.read(run_stream(run))
     corrected_at = max((old.position for old in run_events if isinstance(old.event, CommandsChanged)), default=0)
     for recorded in log.read(feature_stream(run, feature)):
+        if isinstance(recorded.event, FeatureStarted):
+            is_own = bool(integration) and recorded.event.target == integration  # Only the run itself moves it.
         match recorded.event:
             case FeatureCancelled() if not isinstance(state, Waiting | Held):
                 return "it was cancelled while it was running"
             case FeatureRetried(commits=PersonCommits()):
                 return "people's commits were taken into its branch"
-            case BaseMerged(changed=True) | TargetMoved():
+            case BaseMerged(changed=True) | TargetMoved() if not is_own:
                 return "its target branch moved while it was running"
             case ChecksPolled(failed=failed_checks) if failed_checks:
                 return "checks of its pull request failed"
@@ -312,7 +320,7 @@ def human_decisions(log: Store, blobs: Blobs, run: str, features: Iterable[str])
         events_before = 0
         for recorded in log.read(feature_stream(run, feature)):
             event = recorded.event
-            if isinstance(event, HumanAnswered | FeatureRetried | FeatureCancelled):
+            if isinstance(event, HumanAnswered | FeatureRetried | FeatureCancelled) and _is_by_person(event):
                 note = getattr(event, "note", None)
                 yield RecordedDecision(
                     feature=feature,
@@ -322,6 +330,11 @@ def human_decisions(log: Store, blobs: Blobs, run: str, features: Iterable[str])
                     note=blobs.get(note).decode("utf-8", "replace") if note else None,
                 )
             events_before += is_in_trace(event)
+
+
+def _is_by_person(event: Event) -> bool:
+    """Return False if the run itself begins a failed item again."""
+    return not isinstance(event, FeatureRetried) or event.actor is not None
 
 
 def _base_blob(sources: RecordSources, run: str, features: Iterable[str], field: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 import msgspec
+from mz_engine.decide.items import own_texts
 from mz_engine.decide.run import AwaitEvents, EndEvent
 from mz_engine.model.pins import Pins, encode_pins
 from mz_engine.ports import Ports
@@ -22,10 +23,12 @@ from mz_events.catalog.run import (
     AnswerAccepted,
     BaseTested,
     CancelAccepted,
+    CyclesAllowed,
     FeatureOutcome,
     ItemAdded,
     ItemSkipped,
     RetryAccepted,
+    RunClosing,
     RunStarted,
 )
 from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
@@ -59,7 +62,10 @@ def start_run(
         base_commit=base,
         pins=put(encode_pins(pins)),
         mz_version=VERSION,
+        integration=fixture.integration,
     )
+    for text in own_texts(pins):
+        put(text.encode())
     skipped = [
         ItemSkipped(feature=FeatureId(feature), delivered_by="", changed=False, head=head)
         for feature, head in heads.items()
@@ -73,15 +79,20 @@ def start_run(
             depends_on=tuple(FeatureId(dependency) for dependency in item.depends_on),
             title=put(item.title.encode()),
             body=put(item.body.encode()),
+            kind=item.kind,
         )
         for position, item in enumerate(order)
+        if not item.is_own
     ]
+    allowed = [CyclesAllowed(until=fixture.cycles)] if fixture.cycles else []
     tested = []
     if fixture.known_failures or fixture.base_results:
         values = fixture.known_failures, fixture.base_results
         known_failures, results = (put(msgspec.json.encode(value)) if value else None for value in values)
         tested = [BaseTested(red=tuple(fixture.known_failures), known_failures=known_failures, results=results)]
-    store.append([Append(run_stream(fixture.run), 0, (started, *skipped, *added, *tested))], ports.clock.now_us())
+    store.append(
+        [Append(run_stream(fixture.run), 0, (started, *skipped, *added, *tested, *allowed))], ports.clock.now_us()
+    )
 
 
 def drive(
@@ -114,7 +125,11 @@ def drive(
             _run_threads(scheduler, ports)
         else:
             _run_in_turn(coordinator, start)
-        halt = coordinator.state.halt
+        halt, closing = coordinator.state.halt, fixture.closing
+        if halt is None and closing and coordinator.state.closing is None:
+            actor = ports.blobs.put(ANONYMOUS)
+            coordinator.append((RunClosing(how=closing, actor=actor),))
+            continue
         if halt is None or calls_made() == calls_before or not was_resumed(halt.feature):
             return
         calls_before = calls_made()

@@ -1,0 +1,196 @@
+"""A generation in memory: planned, worked off in cycles, merged, ended by a person; crashes change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from mz_engine.artifacts.load import load_rules
+from mz_engine.model.config import Command, Config
+from mz_engine.model.pins import Pins
+from mz_engine.pipelines.load import load_pipeline
+from mz_engine.ports import CallSpec
+from mz_engine.prompts.render import load_templates
+from mz_events.catalog.base import Event
+from mz_events.catalog.run import (
+    CycleEnded,
+    CyclesAllowed,
+    FeatureStopped,
+    ItemRequeued,
+    ItemsAdded,
+    RunClosing,
+    RunFinished,
+    RunIdle,
+)
+from mz_events.names import Digest, run_stream
+from mz_events.store import Append
+from mz_projections.run.fold import RunState, fold_run
+from mz_qa.simulation import trial
+from mz_qa.simulation.driver import drive_run
+from mz_qa.simulation.world import Crash, Files, ScriptedReply, World
+
+INTEGRATION = "generation-a"
+Act = Callable[[str, str, int], dict[str, str | None] | None]
+
+
+def pins() -> Pins:
+    config = Config(
+        agent="simulated", autonomy="full_auto", parallel_max=2, commands={"test": Command(run="test")},
+        request="Finish the release.",
+    )  # fmt: skip
+    pipeline = load_pipeline("generation", trial.ROOT)[0]
+    return Pins(pipeline=pipeline, rules=load_rules(), templates=load_templates(), config=config)
+
+
+def proposal(name: str, *needs: str) -> str:
+    def entries(letter: str) -> str:
+        return ", ".join(f"'{letter}{number}: R-1 of {name}'" for number in range(1, 6))
+
+    return (
+        f"- id: {name}\n  title: R-1 {name}\n  deliverable_type: code\n"
+        f"  files: [{name}.txt]\n  requirements: [{entries('R')}]\n"
+        f"  acceptance_criteria: [{entries('AC')}]\n  depends_on: [{', '.join(needs)}]\n"
+    )
+
+
+PLANS = (proposal("one") + proposal("two", "one") + proposal("three"), "[]\n")
+
+
+class Generation:
+    """A run of the pipeline; the script says what each call does, from phase, item and the number of its call."""
+
+    def __init__(self, plans: tuple[str, ...] = PLANS, act: Act = lambda *_: None, pinned: Pins | None = None) -> None:
+        self.pins, self.plans, self.act = pinned or pins(), list(plans), act
+        self.prompts: dict[str, str] = {}
+        self.calls: list[str] = []
+        self.world = World({"README.md": "a project"}, self.script, trial.commands)
+        trial.begin(self.world, self.pins, {}, integration=INTEGRATION)
+
+    def script(self, spec: CallSpec, files: Files) -> ScriptedReply:
+        item, phase = spec.key.split("/")[1:3]
+        self.calls.append(item)
+        self.prompts[spec.key.partition("/")[2]] = spec.prompt
+        if phase == "plan":
+            number = int(item.rpartition("-")[2]) - 1
+            return ScriptedReply(text=f"Here:\n\n```yaml\n{self.plans[number]}```\n")
+        name = spec.prompt.partition("> Title: R-1 ")[2].partition("\n")[0]
+        own = self.act(item, name, self.calls.count(item))
+        return ScriptedReply(files={f"{name}.txt": f"{name}\n"} if own is None else own)
+
+    def drive(self, resumes: bool = False, seed: int = 1) -> RunState:
+        return drive_run(self.world, trial.RUN, self.pins, seed, resumes=resumes).state
+
+    def post(self, event: Event) -> None:
+        """Append to the run's stream what a process would."""
+        version = fold_run(self.world.store.read(run_stream(trial.RUN))).version
+        self.world.store.append([Append(run_stream(trial.RUN), version, (event,))], self.world.now_us)
+
+    def events(self, *kinds: type[Event]) -> list[Event]:
+        stream = self.world.store.read(run_stream(trial.RUN))
+        return [recorded.event for recorded in stream if isinstance(recorded.event, kinds)]
+
+    def files(self, branch: str) -> list[str]:
+        return sorted(self.world.objects[self.world.refs[f"refs/heads/{branch}"]].files)
+
+    def close(self, how: str = "finish") -> RunState:
+        self.post(RunClosing(how=how, actor=Digest("a" * 64)))  # type: ignore[arg-type]
+        return self.drive()
+
+
+def statuses(state: RunState) -> dict[str, str]:
+    return {name: track.last_stop.status.value if track.last_stop else "" for name, track in state.tracks.items()}
+
+
+def test_what_is_planned_is_merged_until_nothing_is_missing() -> None:
+    generation = Generation()
+    state = generation.drive()
+    assert statuses(state) == {
+        "start": "tagged", "plan-1": "done", "t1": "merged", "t2": "merged", "t3": "merged", "plan-2": "done",
+    }  # fmt: skip
+    assert (state.cycle, state.over, state.idle) == (2, "planned-nothing", True)
+    assert generation.files(INTEGRATION) == ["README.md", "one.txt", "three.txt", "two.txt"]
+    assert generation.files("main") == ["README.md"]
+    assert not [ref for ref in generation.world.refs if ref.startswith("refs/heads/task/")]
+    assert generation.calls == ["plan-1", "t1", "t2", "t3", "plan-2"] or generation.calls[1:4] == ["t1", "t3", "t2"]
+
+
+def test_the_plan_is_told_what_there_is_already_and_repeats_are_left_out() -> None:
+    generation = Generation((PLANS[0], proposal("three") + proposal("four", "three"), "[]\n"))
+    state = generation.drive()
+    prompt = generation.prompts["plan-2/plan/-/1/1/agent.builder"]
+    assert "- t1: R-1 one: merged" in prompt
+    added = generation.events(ItemsAdded)
+    assert [event.duplicates for event in added] == [(), ("three",), ()]  # type: ignore[attr-defined]
+    assert state.tracks["t4"].item.depends_on == ("t3",)
+    assert statuses(state)["t4"] == "merged"
+
+
+def test_what_fails_is_begun_again_in_the_next_cycle() -> None:
+    generation = Generation(
+        act=lambda item, name, call: {f"{name}.txt": "broken"} if item == "t3" and call < 4 else None
+    )
+    state = generation.drive()
+    assert [(event.feature, event.attempt) for event in generation.events(ItemRequeued)] == [  # type: ignore[attr-defined]
+        ("t3", 2)
+    ]
+    assert [event.failed for event in generation.events(CycleEnded)] == [1, 0]  # type: ignore[attr-defined]
+    assert statuses(state)["t3"] == "merged"
+    again = generation.prompts["t3/implement/-/2/1/agent.builder"]
+    assert "broken" in again, "the next attempt is told why it failed"
+
+
+def test_a_person_caps_cycles_and_a_resume_lifts_that() -> None:
+    generation = Generation()
+    generation.post(CyclesAllowed(until=1))
+    assert (generation.drive().over, generation.calls.count("plan-2")) == ("cycles", 0)
+    state = generation.drive(resumes=True)
+    assert (state.over, state.cycle) == ("planned-nothing", 2)
+
+
+def test_a_person_finishes_the_run() -> None:
+    generation = Generation()
+    generation.drive()
+    state = generation.close()
+    assert (statuses(state)["finish-1"], state.finished) == ("merged", True)
+    assert generation.files("main") == ["README.md", "one.txt", "three.txt", "two.txt"]
+    assert f"refs/heads/{INTEGRATION}" not in generation.world.refs
+    tags = {ref.removeprefix("refs/tags/") for ref in generation.world.refs if ref.startswith("refs/tags/")}
+    assert {f"{INTEGRATION}-{name}" for name in ("start", "finished", "merged")} < tags
+    assert sorted(tag.rpartition("-")[2] for tag in tags if tag.startswith("v")) == ["code", "requirements"]
+    assert isinstance(generation.events(RunFinished, RunIdle)[-1], RunFinished)
+
+
+def test_a_person_gives_the_run_up() -> None:
+    generation = Generation()
+    generation.drive()
+    state = generation.close("cancel")
+    assert (statuses(state)["abandon-1"], state.finished) == ("tagged", True)
+    assert generation.files("main") == ["README.md"]
+    assert f"refs/tags/{INTEGRATION}-abandoned" in generation.world.refs
+    assert f"refs/heads/{INTEGRATION}" not in generation.world.refs
+
+
+def test_a_finish_whose_commands_fail_merges_nothing() -> None:
+    generation = Generation()
+    generation.drive()
+    generation.world.commands = lambda command, files: (1, "1 failed")
+    state = generation.close()
+    assert (statuses(state)["finish-1"], state.finished) == ("failed", False)
+    assert generation.files("main") == ["README.md"]
+
+
+@pytest.mark.slow
+def test_crashes_change_nothing_about_the_outcome() -> None:
+    generation = Generation()
+    generation.drive()
+    for crash in range(3, generation.world.steps, 7):
+        other = Generation()
+        other.world.crash_at_step = crash
+        with pytest.raises(Crash):
+            other.drive()
+        other.world.crash_at_step = None
+        state = other.drive(resumes=True)
+        assert set(statuses(state).values()) == {"tagged", "done", "merged"}, crash
+        assert other.files(INTEGRATION) == generation.files(INTEGRATION)
+        stops = [event for event in other.events(FeatureStopped) if event.status.value == "merged"]  # type: ignore[attr-defined]
+        assert len(stops) == 3, "nothing is merged twice"

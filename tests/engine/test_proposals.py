@@ -1,0 +1,64 @@
+"""The rules of proposed tasks: what a plan may say, and what is sent back to its agent."""
+
+from __future__ import annotations
+
+import pytest
+from mz_engine.artifacts.load import load_rules
+from mz_engine.artifacts.parse import parse_artifact
+from mz_engine.artifacts.validate import validate
+from mz_engine.model.config import Limits
+
+RULES = load_rules()["proposals"]
+TASK = """\
+- id: parse
+  title: "FR-003: refuse a month outside 1 to 12"
+  deliverable_type: code
+  files: [src/period.py, tests/test_period.py]
+  requirements: [R1 a, R2 b, R3 c, R4 d, R5 e]
+  acceptance_criteria: [AC1 a, AC2 b, AC3 c, AC4 d, AC5 e]
+- id: manual
+  title: "FR-003: say it in the manual"
+  deliverable_type: documentation
+  files: [docs/manual.md]
+  requirements: [R1 a, R2 b]
+  acceptance_criteria: [AC1 a, AC2 b, AC3 c]
+  depends_on: [parse]
+"""
+
+
+def broken(text: str) -> set[str]:
+    findings = validate(RULES, f"Here:\n\n```yaml\n{text}```\n", "reply", Limits(items_max=2), {})
+    return {finding.violation.rule.partition(".")[2] for finding in findings}
+
+
+def test_a_plan_is_a_list_of_tasks_or_an_empty_one() -> None:
+    assert (broken(TASK), broken("[]\n")) == (set(), set())
+    assert validate(RULES, "[]", "reply", Limits(), {}) == ()
+    units = parse_artifact(RULES, f"```yaml\n{TASK}```").units
+    assert [(unit.id, unit.files, unit.depends_on) for unit in units] == [
+        ("parse", ("src/period.py", "tests/test_period.py"), ()),
+        ("manual", ("docs/manual.md",), ("parse",)),
+    ]
+
+
+@pytest.mark.parametrize(("old", "new", "rule"), [
+    ("- id: parse", "- name: parse", "id"),
+    ("- id: manual", "- id: parse", "unique"),
+    ("say it in the manual", "x" * 300, "title"),
+    ("deliverable_type: documentation", "deliverable_type: both", "type"),
+    ("files: [docs/manual.md]", "files: [../manual.md]", "files"),
+    ("requirements: [R1 a, R2 b, R3 c, R4 d, R5 e]", "requirements: [R1 a]", "requirements"),
+    ("[AC1 a, AC2 b, AC3 c, AC4 d, AC5 e]", f"[{', '.join(f'AC{n}' for n in range(9))}]", "criteria"),
+    ("requirements: [R1 a, R2 b]", "requirements: [R1 a]", "document_requirements"),
+    ("acceptance_criteria: [AC1 a, AC2 b, AC3 c]\n", "acceptance_criteria: [AC1 a]\n", "document_criteria"),
+    ("depends_on: [parse]", "depends_on: [other]", "known"),
+    ("depends_on: [parse]", "depends_on: [manual]", "order"),
+    ("depends_on: [parse]", "design_decisions: [D1 a]\n  depends_on: 7", "depends_on"),
+    ("files: [src/period.py", "design_decisions: [D1 a]\n  files: [src/period.py", "decisions"),
+    ("- id: manual", "- {id: more}\n- id: manual", "yaml"),
+    ("R5 e]", "[TODO more]]", "placeholders"),
+    ("- id: parse", "no list: [", "yaml"),
+])  # fmt: skip
+def test_an_edit_breaks_the_rule(old: str, new: str, rule: str) -> None:
+    assert old in TASK
+    assert rule in broken(TASK.replace(old, new))
