@@ -93,9 +93,14 @@ def is_pattern(text: str) -> bool:
 def matches(patterns: Sequence[str], path: str) -> bool:
     """Return True if a file's path is selected: the last pattern that matches it or a directory above it decides. `!`
     excludes again, also below a selected directory, unlike in git's own ignore rules."""
+    return _matches(tuple(patterns), path)
+
+
+@lru_cache(maxsize=4096)
+def _matches(patterns: tuple[str, ...], path: str) -> bool:
     parts = _encode(path).split(b"/")
     directories = [b"/".join(parts[:count]) for count in range(1, len(parts))]
-    for pattern in reversed(_compiled(tuple(patterns))):
+    for pattern in reversed(_compiled(patterns)):
         if pattern.matches(_encode(path), False) or any(pattern.matches(directory, True) for directory in directories):
             return not pattern.is_negative
     return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 
@@ -23,10 +24,14 @@ from tools.bench import learnings as memory
 RULES = "expire_days: 40000  # The simulated clock begins in 1970.\n"
 
 
+world_with_memory = cache(partial(memory.world_after, 300))
+"""Only to be read."""
+
+
 @pytest.fixture
 def lived(home: Path) -> Path:
     """A repository whose log has three runs of the scripted model."""
-    world = memory.world_after(300)
+    world = world_with_memory()
     (home / MZ_FOLDER).mkdir()
     (home / "memory.yaml").write_text(RULES)
     blobs = FileBlobs(home / MZ_FOLDER / BLOBS_FOLDER)

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -86,6 +87,7 @@ def read_value(text: str, embedded: bool, load: Callable[[str], Loaded]) -> Load
         raise
 
 
+@lru_cache(maxsize=16)  # A reply is parsed, checked, and shown in prompts.
 def load_yaml_items(text: str) -> Loaded:
     from mz_engine.decoding.yaml import parse_yaml
 

@@ -7,6 +7,7 @@ are no dates, merge keys or tags. Depth, number of nodes and the expansion of al
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
@@ -161,7 +162,7 @@ def decode_document(document: YamlDocument, struct: type[T]) -> T:
     Raises MzError with all errors and their locations: MZ2005 unknown key, MZ2006 wrong value, MZ2007 missing key,
     MZ2009 duration, MZ2010 amount, MZ2013 text.
     """
-    value, errors = decode_value(document.value, msgspec.inspect.type_info(struct))
+    value, errors = decode_value(document.value, _type_info(cast("Any", struct)))
     if errors:
         raise MzError.from_diagnostics([document.diagnostic(error) for error in errors])
     try:
@@ -169,6 +170,11 @@ def decode_document(document: YamlDocument, struct: type[T]) -> T:
     except msgspec.ValidationError as error:
         location = SourceLocation(document.name)
         raise MzError("MZ2006", str(error), hint=EXPLAIN_HINT, location=location) from error
+
+
+@cache
+def _type_info(struct: type) -> msgspec.inspect.Type:
+    return msgspec.inspect.type_info(struct)
 
 
 class _ValueBuilder:

@@ -170,12 +170,17 @@ class ReadModelStore:
         return self._log.link(position) if position else b""
 
 
+@cache
+def _field_types(row: type[msgspec.Struct]) -> dict[str, Any]:
+    return get_type_hints(row)
+
+
 class ModelTable(Generic[R]):
     """The table of one read model: a column for each field of its row."""
 
     def __init__(self, model: ReadModel[R]) -> None:
         self.model = model
-        hints = get_type_hints(model.row)
+        hints = _field_types(model.row)
         self._columns = {name: _column_type(hints[name]) for name in model.row.__struct_fields__}
         self._json_columns = [at for at, sql_type in enumerate(self._columns.values()) if sql_type == "JSON"]
         self._decoders = {

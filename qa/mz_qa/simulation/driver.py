@@ -41,11 +41,16 @@ def drive_run(world: World, run: str, pins: Pins, seed: int, *, resumes: bool = 
     finished: dict[FeatureId, FeatureLoop] = {}
     """Finished features that the coordinator does not know of yet."""
     decided_at, action = -1, coordinator.decide()
+    started_at, driven = None, 0
     while True:
         if coordinator.state.version != decided_at:
             action, decided_at = coordinator.decide(), coordinator.state.version
-        for feature in coordinator.runnable_features(frozenset((*active, *finished))):
-            active[feature] = FeatureLoop(run, feature, pins, world.store, ports, coordinator, lambda recorded: None)
+        if started_at is not coordinator.state or driven != len(active) + len(finished):  # Else nothing can start.
+            for feature in coordinator.runnable_features(frozenset((*active, *finished))):
+                active[feature] = FeatureLoop(
+                    run, feature, pins, world.store, ports, coordinator, lambda recorded: None
+                )
+            started_at, driven = coordinator.state, len(active) + len(finished)
         if active or finished:
             feature = rng.choice([*sorted(active), *sorted(finished)])
             if feature in finished:
