@@ -75,7 +75,7 @@ def test_the_summary_of_a_check_that_passes() -> None:
 
 def test_a_suite_for_each_layer_that_ran() -> None:
     suites = check_suites(RESULT)
-    assert [suite.name for suite in suites] == ["1 static", "3 artifacts", "4 formats", "7 replays"]
+    assert [suite.name for suite in suites] == ["1 static", "3 artifacts", "4 formats", "7 replays", "8 specs"]
     assert suites[3].findings == PROMPTS
 
 
@@ -101,7 +101,7 @@ def test_a_project_that_has_just_begun(project: Path, mz: Mz) -> None:
     assert result.exit == 0, result.out
     lines = result.out.splitlines()
     assert [line.split()[2] for line in lines[:4]] == ["passed", "empty", "empty", "empty"]
-    assert lines[-1].startswith("check passed: 4 layers, ")
+    assert lines[-1].startswith("check passed: 5 layers, ")
     assert 'name="3 artifacts"' in (project / "check.xml").read_text()
     assert "artifacts" in (project / "check.html").read_text()
 
@@ -136,7 +136,7 @@ def test_a_fault_has_its_exit_code_and_is_the_first_failure(project: Path, mz: M
     assert result.exit == reported["exit"] == 10
     assert (reported["schema"], reported["verdict"], reported["cost_usd"]) == ("mz.check/1", "failed", "0.00")
     assert reported["first_failure"]["number"] == 1
-    assert [layer["status"] for layer in reported["layers"]] == ["failed", "skipped", "skipped", "failed"]
+    assert [layer["status"] for layer in reported["layers"]] == ["failed", "skipped", "skipped", "failed", "skipped"]
     assert reported["layers"][0]["findings"][0]["file"] == "mz.yaml"
     assert "1  static     FAILED" in result.err
 

@@ -46,7 +46,7 @@ class CheckedLayer(Shape, frozen=True, kw_only=True):
     checked: dict[str, int]
     """Checked items by kind, such as `templates`."""
     findings: tuple[ReplayFinding, ...]
-    """Kinds beside those of `mz replay`: ADAPTER, RULE, FORMAT, VARIANT, NOTHING-CHECKED, INTERNAL-ERROR."""
+    """Kinds beside those of `mz replay`: ADAPTER, RULE, SPEC, FORMAT, VARIANT, NOTHING-CHECKED, INTERNAL-ERROR."""
     remarks: tuple[str, ...]
     """Remarks that do not fail the layer."""
 
@@ -80,6 +80,7 @@ class CheckReport(Shape, frozen=True, kw_only=True):
     examples=(
         ("mz check", "all layers: before a release, and in CI"),
         ("mz check --layer 1 --layer 3", "settings, pipelines and rules only: a second"),
+        ("mz check --layer 8", "specifications only: rules, missing and dangling citations"),
         ("mz check --allow-empty 7", "if nothing is recorded yet"),
         ("mz check --json | jq .first_failure", "for scripts"),
     ),
@@ -105,12 +106,12 @@ def check(
 ) -> int:
     """Check everything that needs no agent, offline and free.
 
-    Four layers: 1 static (settings, pipelines, rules, templates, backlog), 3 artifacts (your rules accept valid
+    Five layers: 1 static (settings, pipelines, rules, templates, backlog), 3 artifacts (your rules accept valid
     artifacts and reject others), 4 formats (your log and recordings are readable), 7 replays (recordings through the
-    current pipeline, drift, verdicts on recorded artifacts). All layers run, even if one fails. What comes with mz is
-    tested by `mz doctor --self-test`. PATH is a cassette or a folder of cassettes for layer 7 (default: the library).
-    Exits with 1, or with the code of the finding: 10 for an invalid pipeline, 3 for drift, 4 for missing recordings or
-    none at all.
+    current pipeline, drift, verdicts on recorded artifacts), 8 specs (your documents, by `specs` in mz.yaml). All
+    layers run, even if one fails. What comes with mz is tested by `mz doctor --self-test`. PATH is a cassette or a
+    folder of cassettes for layer 7 (default: the library). Exits with 1, or with the code of the finding: 10 for an
+    invalid pipeline, 3 for drift, 4 for missing recordings or none at all.
     """
     reports.check()
     root = find_root(Path.cwd())

@@ -4,7 +4,7 @@ pipelines and the lines of `mz log --json`."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -24,7 +24,7 @@ from mz_engine.model.agent_description import (
     Selector,
     UsageSelector,
 )
-from mz_engine.model.config import ContainerSettings, PriceRow, Settings
+from mz_engine.model.config import ContainerSettings, PriceRow, Settings, SpecDocuments
 from mz_engine.model.pipeline import Pipeline
 
 PLACEHOLDER = re.compile(r"\{[a-z_]+\}")
@@ -53,6 +53,33 @@ def check_settings(settings: Settings) -> Iterator[DecodeError]:
         message, hint = "`container` needs `engine` and `image`", "add what is missing, or remove `container`"
         yield DecodeError(key_path=("container",), code="MZ2013", message=message, hint=hint)
     yield from check_prices(settings.prices)
+    yield from check_specs(settings.specs)
+
+
+def check_specs(specs: Mapping[str, SpecDocuments]) -> Iterator[DecodeError]:
+    """Yield an error for each unusable expression, and for each kind that does not exist or does not cite."""
+    for name, documents in specs.items():
+        expressions: list[tuple[KeyPath, str, int]] = [(("ids",), documents.ids, 1)] if documents.ids else []
+        faults: list[tuple[KeyPath, str]] = []
+        for kind, expression in documents.cites.items():
+            if cited := specs.get(kind):
+                expressions.append((("cites", kind), expression, 2 if cited.local else 1))
+            else:
+                faults.append((("cites", kind), f"there is no kind `{kind}` in `specs`"))
+        for key, kinds in (("cited_by", documents.cited_by), ("cited_once_by", documents.cited_once_by)):
+            for index, kind in enumerate(kinds):
+                if kind not in specs or name not in specs[kind].cites:
+                    faults.append(((key, index), f"`specs.{kind}.cites` has no `{name}`"))
+        for path, expression, groups in expressions:
+            info = regex.inspect_expression(expression)
+            if info.error:
+                faults.append((path, f"{expression[:80]!r} is not a valid RE2 regular expression: {info.error}"))
+            elif info.groups != groups:
+                faults.append((path, f"{expression[:80]!r} has {info.groups} groups; it needs {groups}"))
+        for path, fault in faults:
+            key_path = ("specs", name, *path)
+            message, hint = f"`{format_key_path(key_path)}`: {fault}", "see docs/specs.md"
+            yield DecodeError(key_path=key_path, code="MZ2013", message=message, hint=hint)
 
 
 def check_prices(rows: tuple[PriceRow, ...]) -> Iterator[DecodeError]:

@@ -66,6 +66,12 @@ def find_matches(expression: str, line: str) -> list[str]:
     return [str((match[1] if compiled.groups else None) or match[0]) for match in matches]
 
 
+def find_groups(expression: str, line: str) -> list[tuple[str, ...]]:
+    """Return the groups of every match in the line, empty where one took no part."""
+    matches = _compile(expression, groups=True).finditer(line.encode("utf-8", "replace").decode())
+    return [tuple(str(group or "") for group in match.groups()) for match in matches]
+
+
 def remove_matches(expressions: tuple[str, ...], line: str) -> str:
     """Remove all matches of the expressions, one after another, and replace unpaired surrogates."""
     data = line.encode("utf-8", "replace")

@@ -299,6 +299,23 @@ class Sources(SettingsBase, frozen=True, kw_only=True):
     ] = {}
 
 
+class SpecDocuments(SettingsBase, frozen=True, kw_only=True):
+    """One kind of specification documents, and how they cite others; expressions are RE2, applied line by line."""
+
+    files: Annotated[tuple[Pattern, ...], doc("The documents; patterns as in .gitignore.")]
+    ids: Annotated[
+        NonEmpty | None,
+        doc("Its first group is an id that the line defines; absent: each document defines its name without ending."),
+    ] = None
+    local: Annotated[bool, doc("Others cite FILE and id, with two groups; FILE is the name without ending.")] = False
+    cites: Annotated[
+        dict[Name, NonEmpty], doc("By cited kind an expression whose first group is the cited id, which must exist.")
+    ] = {}
+    cited_by: Annotated[tuple[Name, ...], doc("Kinds that must cite each id.")] = ()
+    cited_once_by: Annotated[tuple[Name, ...], doc("Kinds that must cite each id exactly once.")] = ()
+    rules: Annotated[Name | None, doc("Rule set that each document must fulfil.")] = None
+
+
 class Rates(SettingsBase, frozen=True, kw_only=True):
     input: Annotated[UsdPerMillion, doc("Input without any cache.")]
     output: Annotated[UsdPerMillion, doc("Output, reasoning included.")]
@@ -433,6 +450,9 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
         ),
     ] = None
     sources: Sources = Sources()
+    specs: Annotated[
+        dict[Name, SpecDocuments], doc("Kinds of specification documents, by a name of yours, for `mz check`.")
+    ] = {}
     budget: Budget = Budget()
     limits: Limits = msgspec.field(default_factory=Limits)
     notify: Notifications = Notifications()

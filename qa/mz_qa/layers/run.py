@@ -16,7 +16,7 @@ from mz_engine.run.settings import load_config
 from mz_recordings.cassette.files import find_cassettes
 from mz_recordings.findings.model import Finding
 
-from mz_qa.layers import adapters, artifacts, formats, replays, static
+from mz_qa.layers import adapters, artifacts, formats, replays, specs, static
 from mz_qa.results import CheckedItem, CheckRun, Layer, LayerResult, Project, Remark, Status
 
 LAYERS: tuple[Layer, ...] = (
@@ -24,6 +24,7 @@ LAYERS: tuple[Layer, ...] = (
     Layer(3, "artifacts", "rules accept valid artifacts and reject invalid ones by name", artifacts.check, True),
     Layer(4, "formats", "the log and the recordings are read correctly", formats.check, True),
     Layer(7, "replays", "replays through the current pipeline match the recordings", replays.check),
+    Layer(8, "specs", "specifications fulfil their rules, and cite each other completely", specs.check, True),
 )
 """Layers that check the project. 5 (a canary against live agents) and 6 (a soak test of days) are not implemented;
 their numbers stay free."""

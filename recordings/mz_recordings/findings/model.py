@@ -16,7 +16,7 @@ from mz_recordings.cassette.model import Identity
 FindingKind = Literal[
     "PROMPT", "CONFIG", "STREAM", "TRACE", "ARTIFACT", "FILES", "COST", "DECISION", "EXPIRED", "UNUSED",
     "MISSING", "COPIED", "NETWORK", "SECRET", "PIPELINE", "UNREADABLE", "COMMAND",
-    "ADAPTER", "RULE", "FORMAT", "VARIANT", "NOTHING-CHECKED", "INTERNAL-ERROR",
+    "ADAPTER", "RULE", "SPEC", "FORMAT", "VARIANT", "NOTHING-CHECKED", "INTERNAL-ERROR",
 ]  # fmt: skip
 """First line: drift. Second line: reasons why a cassette cannot be replayed or trusted. Third line: findings of a gate
 only."""
@@ -53,6 +53,7 @@ KIND_PROPERTIES: dict[FindingKind, KindProperties] = {
     "COPIED": KindProperties(Exit.RECORDING, "high", "the replies were copied from another agent"),
     "ADAPTER": KindProperties(Exit.VERDICT, "high", "an agent's adapter breaks its contract"),
     "RULE": KindProperties(Exit.VERDICT, "high", "a rule judges an artifact wrongly"),
+    "SPEC": KindProperties(Exit.VERDICT, "high", "a specification breaks its rules or contradicts another"),
     "FORMAT": KindProperties(Exit.VERDICT, "high", "an older file is not read as it was meant"),
     "VARIANT": KindProperties(Exit.VERDICT, "high", "a failing call is not handled as required"),
     "NOTHING-CHECKED": KindProperties(Exit.RECORDING, "medium", "there was nothing to check"),
