@@ -11,8 +11,9 @@ from mz_events.names import InvalidName
 _NOT_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|//|@\{|^[-/@]|(?:^|/)\.|\.lock(?:/|\Z)|[./]\Z|^\Z")
 """Names that git rejects as refs, and names with a leading `-` or `@`."""
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-DATE = "date"
-TAG_PLACEHOLDERS = frozenset({"item", "title", "run", "integration", DATE, "time"})
+DATE, INTEGRATION = "date", "integration"
+TAG_PLACEHOLDERS = frozenset({"item", "title", "run", DATE, "time"})
+"""Those in names of tags; with an integration branch also `integration`."""
 _NOT_IN_NAMES = re.compile(r"[^\w-]+")
 
 
@@ -23,7 +24,7 @@ def parse_ref_name(text: str) -> str:
     return text
 
 
-def name_values(run: str, item: str, title: str, now_us: int) -> dict[str, str]:
+def name_values(run: str, item: str, title: str, integration: str, now_us: int) -> dict[str, str]:
     """Return the values of the placeholders in names of tags."""
     now = datetime.fromtimestamp(now_us / 1_000_000, UTC)
     slug = _NOT_IN_NAMES.sub("-", title.lower()).strip("-")
@@ -31,6 +32,7 @@ def name_values(run: str, item: str, title: str, now_us: int) -> dict[str, str]:
         "item": item,
         "title": slug or item,
         "run": run,
+        INTEGRATION: integration,
         DATE: f"{now:%Y-%m-%d}",
         "time": f"{now:%Y-%m-%d-%H-%M-%S}",
     }

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from mz_engine.model.config import PullRequests
 from mz_engine.ports import CallSpec
 from mz_events.catalog.delivery import BaseMerged, BranchLanded, DeliveryFailed, Tagged, TargetMoved
+from mz_events.catalog.feature import FeatureStarted
 from mz_events.catalog.run import FeatureOutcome, Verdict
 from mz_events.catalog.validation import GateChecked
 from mz_events.names import Commit, run_stream
@@ -151,6 +152,9 @@ def test_features_that_work_at_the_same_time_land_one_after_the_other() -> None:
     files = bench.world.objects[bench.world.refs[MAIN]].files
     assert {"b1.txt", "c1.txt", "d1.txt"} <= files.keys()
     assert len(bench.world.landings) == 3
+    [started, *_] = [event for event in bench.events("d") if isinstance(event, FeatureStarted)]
+    [needed] = [event.commit for event in bench.events("b") if isinstance(event, BranchLanded)]
+    assert needed in started.starts_from
     [merged] = [event for event in bench.events("d") if isinstance(event, BaseMerged)]
     [landed] = [event for event in bench.events("d") if isinstance(event, BranchLanded)]
     assert landed.branch == "main", "a dependency that is merged is no branch to stack upon"

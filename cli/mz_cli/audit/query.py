@@ -10,7 +10,7 @@ from mz_events.store import Recorded
 from mz_projections.audit.model import ArtifactMade, FeatureAudit, Gap, GateDecision, RunAudit, broken_rules
 from mz_projections.cost.totals import Totals
 from mz_projections.views.messages import Decision
-from mz_projections.views.model import ArtifactView, CommitView
+from mz_projections.views.model import ArtifactView, CommitView, Landing
 from mz_projections.views.timeline import Line
 
 from mz_cli.app.context import TextLoader
@@ -148,6 +148,9 @@ class AuditFeature(Shape, frozen=True, kw_only=True):
     branch: str | None
     target: str | None
     pull_request: str | None
+    landed: Landing | None
+    """Where the branch was merged into its target."""
+    tags: tuple[str, ...]
     changed_paths: tuple[str, ...]
     """Files that differ from the feature's starting commit; set once it is delivered."""
     commits: tuple[CommitEvidence, ...]

@@ -95,9 +95,10 @@ def _feature_claims(feature: AuditFeature, duration: str, digits: int | None) ->
         yield claim("requested", f"{item.title} ({item.source or 'no source'}){skipped}", item.event_ref)
     pull_request = f", {feature.pull_request}" if feature.pull_request else ""
     branch = f" on {feature.branch} for {feature.target}" if feature.branch else ""
-    yield claim(
-        "result", f"{feature.status}{code_suffix(feature.code)}{branch}{pull_request}{duration}", feature.event_ref
-    )
+    delivery = f" at {feature.landed.commit[:digits]}" if feature.landed else ""
+    delivery += f", tagged {', '.join(feature.tags)}" if feature.tags else ""
+    text = f"{feature.status}{code_suffix(feature.code)}{branch}{delivery}{pull_request}{duration}"
+    yield claim("result", text, feature.event_ref)
     if paths := feature.changed_paths:
         yield claim("changed", f"{count_noun(len(paths), 'file')}: {', '.join(paths)}", feature.event_ref)
     for subject, counts in (("tests before", feature.tests_before), ("tests after", feature.tests_after)):

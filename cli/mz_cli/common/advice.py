@@ -15,7 +15,7 @@ from mz_events.catalog.run import Hold, Verdict
 from mz_events.names import Digest
 from mz_projections.run.spending import amount_text
 from mz_projections.views.messages import InboxMessage
-from mz_projections.views.model import AWAITS_MERGE, ENDED_STATUSES, FeatureView, Question, RunView
+from mz_projections.views.model import AWAITS_MERGE, DELIVERED_STATUSES, ENDED_STATUSES, FeatureView, Question, RunView
 
 from mz_cli.app.context import ProjectLog, TextLoader, is_process_running
 from mz_cli.terminal.text import count_noun, format_time, shorten, single_line
@@ -241,8 +241,11 @@ def _work_location(view: RunView, feature: FeatureView, context: RunContext) -> 
     if feature.pull_request:
         passed, failed, pending = feature.checks or (0, 0, 0)
         checks = f" ({passed} checks passed, {failed} failed, {pending} pending)" if feature.checks else ""
-        return f"{feature.pull_request}{checks}{stack_note}"
-    if feature.status in ("delivered", "tagged"):
+        return "; ".join(filter(None, (f"{feature.pull_request}{checks}{stack_note}", feature.delivery)))
+    if feature.delivery or feature.branch_closed:
+        own_branch = "" if feature.landed or feature.branch_closed else feature.branch
+        return ", ".join(filter(None, (own_branch, feature.delivery)))
+    if feature.status in DELIVERED_STATUSES:
         text_path = context.pull_request_text(view.run, feature.feature)
         text_note = f"; text for a pull request: {relative_path(text_path, context)}" if text_path else ""
         return f"{feature.branch}{stack_note}{text_note}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from mz_projections.views.model import ArtifactView, CommitView
-from mz_projections.views.timeline import code_suffix, forbidden_text
+from mz_projections.views.timeline import code_suffix, forbidden_text, landing_text
 
 from mz_cli.common.feature_query import AttemptShape, CommandShape, FeatureDetail, PhaseShape, RejectionShape
 from mz_cli.common.run_text import money_text, tokens_cell
@@ -62,6 +62,8 @@ def _head_lines(detail: FeatureDetail) -> Iterator[Line]:
         "run": detail.run,
         "status": f"{detail.status}{code_suffix(detail.code)}",
         "branch": f"{detail.branch} -> {detail.target}" if detail.branch else None,
+        "merge": landing_text(detail.landed.branch, detail.landed.commit) if detail.landed else None,
+        "tags": ", ".join(detail.tags),
         "pull request": detail.pull_request,
         "text for a pull request": None if detail.pull_request else detail.pull_request_text,
         "checks": f"{checks.passed} passed, {checks.failed} failed, {checks.pending} pending" if checks else None,

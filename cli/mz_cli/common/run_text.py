@@ -6,7 +6,7 @@ from msgspec import field
 from mz_engine.errors.diagnostics import Exit, most_severe
 from mz_engine.ports import OWN_PROBLEMS, TEMPLATE_BROKEN
 from mz_events.catalog.run import Hold
-from mz_projections.views.model import FeatureView, RunView
+from mz_projections.views.model import FeatureView, Landing, RunView
 
 from mz_cli.common.advice import (
     RunContext,
@@ -105,6 +105,9 @@ class FeatureStatus(FeatureSummary, frozen=True, kw_only=True):
     unpriced: int = field(name="unpriced_calls")
     """Calls that `computed_usd` does not include."""
     pull_request: str | None
+    landed: Landing | None
+    """Where the branch was merged into its target."""
+    tags: tuple[str, ...]
     checks: CiChecksShape | None
     """CI checks of the pull request when last polled."""
     pull_request_text: str | None
@@ -267,7 +270,7 @@ SUSPENDED_STATUSES = ("waiting", "held", "interrupted", "paused")
 COLUMNS = columns(
     "*feature", "status", "|phase", ">,attempts", ">,tests", "branch", ">tokens", ">estimated", ">reported",
     ">computed", "|title", "|next", "|pull_request", "|worktree", "|run", "|run_status", "|builds_on",
-    "|pull_request_text", ">duration|duration_s", "|phases",
+    "|pull_request_text", ">duration|duration_s", "|phases", "|delivery",
 )  # fmt: skip
 
 
@@ -300,7 +303,7 @@ def status_table(view: RunView, context: RunContext) -> Table:
             context.worktree(view.run, feature.feature) or "", view.run,
             run_status_label(view, context.process_running), stack_branch(view, feature),
             context.pull_request_text(view.run, feature.feature) or "", duration_cell(feature),
-            " ".join(feature.completed_phases) or "-",
+            " ".join(feature.completed_phases) or "-", feature.delivery,
         )
         for feature in features
     )  # fmt: skip

@@ -92,6 +92,8 @@ def comment_text(run: str, feature: FeatureView) -> str:
     lines = [f"**mz**: {status_label(feature)}{phase}"]
     if feature.pull_request:
         lines.append(f"Pull request: {feature.pull_request}")
+    if feature.delivery:
+        lines.append(f"{feature.delivery[0].upper()}{feature.delivery[1:]}")
     if feature.tests:
         lines.append(f"Tests: {feature.tests[0]} passed, {feature.tests[1]} failed")
     lines.append(f"Run `{run}`; more: `mz show {feature.feature}`")

@@ -20,7 +20,8 @@ FEATURE_MILESTONES = (
     feature.HumanRequested,
     feature.HumanAnswered, feature.FeatureHeld, feature.HoldReleased, feature.FeatureRetried, feature.FeatureDelivered,
     feature.FeatureFailed, feature.FeatureCancelled, delivery.PullRequestOpened, delivery.BaseMerged,
-    delivery.ChecksPolled, delivery.ChecksRerun, delivery.DeliveryFailed, call.AgentRequested, call.AgentSwitched,
+    delivery.ChecksPolled, delivery.ChecksRerun, delivery.DeliveryFailed, delivery.BranchLanded, delivery.TargetMoved,
+    delivery.Tagged, delivery.BranchesClosed, call.AgentRequested, call.AgentSwitched,
     call.AgentFailed, call.AgentLost, validation.ArtifactValidated, validation.GateChecked,
     validation.ArtifactsKept, validation.ConditionsChecked, feature.Blocked,
 )  # fmt: skip

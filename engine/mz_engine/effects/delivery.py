@@ -62,8 +62,7 @@ def merge_base(context: StepContext) -> Effect:
     settings, head = context.pins.config.pull_requests, progress.head
     yield from ensure_worktree(context, tree)
     target = yield from target_branch(context)
-    is_pushed = "push" in context.phase.deliver and "merge" not in context.phase.deliver
-    remote = settings.remote if is_pushed and settings.strategy != "none" else None
+    remote = settings.remote if _is_pushed(context) else None
     base = yield from call_port(Workspace.target_head, remote, target)
     merged = MergeResult(commit=head, tree=tree, changed=False)
     if base is not None:
@@ -97,10 +96,16 @@ def target_branch(context: StepContext) -> Steps[str]:
     """Return the branch that the work is for: for a stacked feature the dependency's until that is merged. Raises
     RemoteError."""
     target = context.phase_state.progress.started.target
-    if target == context.base_branch or context.pins.config.pull_requests.strategy == "none":
+    if target == context.base_branch or not _is_pushed(context):
         return target
     merged = yield from call_port(Forge.merged, target)
     return context.base_branch if merged else target
+
+
+def _is_pushed(context: StepContext) -> bool:
+    """Return True if the phase delivers to the remote, whose branches then count."""
+    steps, strategy = context.phase.deliver, context.pins.config.pull_requests.strategy
+    return strategy != "none" and "push" in steps and "merge" not in steps
 
 
 def conflict_text(merged: BaseMerged) -> str:

@@ -61,8 +61,8 @@ def make_tag(context: StepContext, name: str) -> Effect:
     assert isinstance(step, TagStep)
     commit = _commit_at(context, step)
     title = yield from get_text(context.phase_state.progress.started.title)
-    values = name_values(context.run, context.feature, title, (yield from call_port(Clock.now_us)))
-    values["integration"] = context.integration
+    now_us = yield from call_port(Clock.now_us)
+    values = name_values(context.run, context.feature, title, context.integration, now_us)
     number, text = 1, fill(step.tag, values)
     while f"{{{DATE}}}" in step.tag and (yield from call_port(Workspace.tagged, text)) not in (None, commit):
         number += 1

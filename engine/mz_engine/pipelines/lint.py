@@ -105,7 +105,7 @@ def _check_phases(pipeline: Pipeline, known_names: KnownNames, built_in: bool) -
             check_names(phase, earlier),
             check_numbers(phase),
             check_completeness(phase),
-            check_delivery(phase, earlier),
+            check_delivery(pipeline, phase, earlier),
             unmet_needs,
             _check_units(phase, earlier),
             _check_skipped_inputs(phase, earlier),

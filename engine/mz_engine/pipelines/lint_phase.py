@@ -15,7 +15,7 @@ from mz_engine.model.card import CardFile
 from mz_engine.model.pipeline import PERSON, STEPS, Condition, Phase, PhaseOutput, Pipeline, TagStep, kind_of, label_of
 from mz_engine.model.rules import RuleSet
 from mz_engine.path_patterns import matches
-from mz_engine.ref_names import PLACEHOLDER, TAG_PLACEHOLDERS
+from mz_engine.ref_names import INTEGRATION, PLACEHOLDER, TAG_PLACEHOLDERS
 
 References = list[tuple[KeyPath, Any]]
 """Names or numbers in a phase, with their locations in it."""
@@ -170,7 +170,7 @@ def check_scope(phase: Phase) -> Iterator[LintFinding]:
         yield LintFinding(("agent", "session"), "MZ3026", message)
 
 
-def check_delivery(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFinding]:
+def check_delivery(pipeline: Pipeline, phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFinding]:
     """Yield MZ3015 for the order of delivery steps, MZ3016 for placeholders in tags, MZ3012 for a merge whose conflicts
     have no route."""
     before = {kind_of(step): f" of `{other.phase}`" for other in earlier for step in other.deliver}
@@ -188,7 +188,8 @@ def check_delivery(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFin
         if isinstance(step, TagStep):
             if step.at == "merge" and "merge" not in done and "merge" not in before:
                 yield LintFinding((*route, "at"), "MZ3015", "`at: merge` needs `merge` before it")
-            yield from check_braces((*route, "tag"), step.tag, TAG_PLACEHOLDERS)
+            allowed = TAG_PLACEHOLDERS | ({INTEGRATION} if pipeline.integration else set())
+            yield from check_braces((*route, "tag"), step.tag, allowed)
         if kind == "merge_base" and not any(block.cause == "base" for block in phase.on_block):
             hint = "add `on_block: [{cause: base, to: PHASE, scope: tree, max_times: 1}]`"
             yield LintFinding(route, "MZ3012", "a conflict of `merge_base` has no `on_block` route", hint)

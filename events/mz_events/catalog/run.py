@@ -237,7 +237,7 @@ class FeatureStopped(ExternalEvent, frozen=True, kw_only=True, tag="feature.stop
     code: str | None = None
     """Code of a failure or of a fatal problem."""
     head: Commit | None = None
-    """Head of the feature's branch."""
+    """Head of the feature's branch; of a merged one the merge."""
     changed_paths: tuple[Path, ...] = ()
     """Paths that the feature changed since its start; set when it is delivered."""
 

@@ -8,7 +8,15 @@ from typing import Any
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ForbiddenChange, ReplyParsed
-from mz_events.catalog.delivery import ChecksPolled, CommitRequested, Committed, PullRequestOpened
+from mz_events.catalog.delivery import (
+    BranchesClosed,
+    BranchLanded,
+    ChecksPolled,
+    CommitRequested,
+    Committed,
+    PullRequestOpened,
+    Tagged,
+)
 from mz_events.catalog.feature import (
     Blocked,
     FeatureCancelled,
@@ -46,6 +54,7 @@ from mz_projections.views.model import (
     CommandView,
     CommitView,
     FeatureView,
+    Landing,
     PhaseView,
     Rejection,
     TemplateFault,
@@ -77,6 +86,12 @@ def evolve_feature(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
             return _apply_phase_event(view, event, recorded.recorded_at_us)
         case PullRequestOpened():
             return replace(view, pull_request=event.url)
+        case BranchLanded():
+            return replace(view, landed=Landing(branch=event.branch, commit=event.commit))
+        case Tagged():
+            return replace(view, tags=tuple(dict.fromkeys((*view.tags, event.name))))
+        case BranchesClosed():
+            return replace(view, branch_closed=True)
         case ChecksPolled():
             return replace(view, checks=(event.passed, event.failed, event.pending) if event.commit_known else None)
     return _apply_lifecycle(view, event, recorded)
@@ -103,7 +118,7 @@ def _apply_lifecycle(view: FeatureView, event: Event, recorded: Recorded[Event])
             return replace(_clear_hold(view), status="working", blocked_by="", code="")
         case FeatureRetried():
             view = _clear_hold(_supersede_phases(view, event, now_us))
-            return replace(take_up(view, now_us), blocked_by="", code="")
+            return replace(take_up(view, now_us), blocked_by="", code="", branch_closed=False)
         case FeatureDelivered():
             return replace(_clear_hold(view), status=event.ending, changed_paths=event.changed_paths, ended_us=now_us)
         case FeatureFailed():

@@ -19,6 +19,7 @@ from mz_events.store import Recorded
 
 from mz_projections.feature.calls import Call
 from mz_projections.usage import sum_known
+from mz_projections.views.timeline import landing_text
 
 FeatureStatus = Literal[
     "queued", "skipped", "working",
@@ -181,6 +182,13 @@ class TemplateFault(View, frozen=True, kw_only=True):
         return f"{self.template}:{self.line}" if self.line else self.template
 
 
+class Landing(View, frozen=True, kw_only=True):
+    """Into what a feature's branch was merged."""
+
+    branch: str
+    commit: Commit
+
+
 AWAITS_WORK, AWAITS_MERGE = "dependency", "merge"
 """Codes of features that an idle run did not start, because of a dependency."""
 
@@ -226,8 +234,18 @@ class FeatureView(View, frozen=True, kw_only=True):
     pull_request: str = ""
     checks: tuple[int, int, int] | None = None
     """Checks of the pull request at the last poll: passed, failed, pending."""
+    landed: Landing | None = None
+    tags: tuple[str, ...] = ()
+    branch_closed: bool = False
+    """The branch was deleted."""
     question: Question | None = None
     changed_paths: tuple[Path, ...] = ()
+
+    @property
+    def delivery(self) -> str:
+        """Return what the delivery changed in the repository: a merge, and tags."""
+        merged = [landing_text(self.landed.branch, self.landed.commit)] if self.landed else []
+        return ", ".join([*merged, *([f"tagged {', '.join(self.tags)}"] if self.tags else [])])
 
     @property
     def awaits_dependency(self) -> bool:
