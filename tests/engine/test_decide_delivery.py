@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Work
 from mz_engine.decoding.quantity import Duration
 from mz_engine.model.config import Config, Limits, PullRequests
 from mz_engine.model.pins import Pins
+from mz_engine.model.pipeline import ItemKind
 from mz_events.catalog.base import Event
-from mz_events.catalog.delivery import BaseMerged, ChecksRerun, DeliveryFailed
+from mz_events.catalog.call import Problem, ProblemClass
+from mz_events.catalog.delivery import BaseMerged, ChecksRerun, DeliveryFailed, TargetMoved
 from mz_events.catalog.feature import (
     Blocked,
     FeatureCancelled,
@@ -19,9 +22,11 @@ from mz_events.catalog.feature import (
     HoldReleased,
     HumanAnswered,
     HumanRequested,
+    PhaseStarted,
     QuestionKind,
     RolledBack,
     UnitCompleted,
+    UnitStarted,
 )
 from mz_events.catalog.run import FeatureOutcome, Hold, Verdict
 from mz_events.names import Path
@@ -42,6 +47,9 @@ from tests.support.steps import (
     opened,
     planned,
     recorded,
+    ref,
+    refused_reply,
+    replied,
     shipping,
     state_after,
     when_decided,
@@ -264,3 +272,55 @@ def test_a_question_or_a_hold_can_be_answered_by_beginning_again() -> None:
 def test_a_delivered_feature_is_not_done_again() -> None:
     ended = Ended(status=FeatureOutcome.DELIVERED, run_version=1, head=None)
     assert apply_strict(ended, recorded(retried("plan"))[0]) is None
+
+
+# where nothing works --------------------------------------------------------------------------------------------------
+TASK = ItemKind(kind="task", sources=("backlog",), when_stuck="fail")
+TASK_PINS = replace(
+    PINS,
+    pipeline=replace(
+        PINS.pipeline, items=(TASK,), phases=tuple(replace(phase, kind="task") for phase in PINS.pipeline.phases)
+    ),
+)
+PLANNING = (*OPENED, PhaseStarted(phase="plan", iteration=1), UnitStarted(phase="plan", unit="", iteration=1))
+UNKNOWN = Problem(kind=ProblemClass.UNKNOWN, code="x")
+BLOCKED = Blocked(phase="ship", unit="", cause="weather", check="rain", note=DIGEST)
+
+
+def calls(*problems: Problem) -> tuple[Event, ...]:
+    return tuple(event for at, item in enumerate(problems, 1) for event in replied(ref("plan", at), item))
+
+
+@pytest.mark.parametrize(
+    ("events", "failure"),
+    [
+        (
+            (*PLANNING, *(event for at in (1, 2, 3) for event in refused_reply(ref("plan", at)))),
+            act.Fail(code="plan.json", reports=(DIGEST,)),
+        ),
+        ((*PLANNING, *calls(*[UNKNOWN] * 4)), act.Fail(code="x")),
+        ((*PLANNING, *calls(Problem(kind=ProblemClass.NEEDS_PERSON, code="b"))), act.Fail(code="b")),
+        ((*shipping(), BLOCKED), act.Fail(code="weather.rain", text=DIGEST)),
+        (
+            (*shipping(), BaseMerged(key="k", base=OTHER, head=OTHER, tree=OTHER, changed=True, unmarked=(Path("a"),))),
+            act.Fail(code="merge_base.unmarked"),
+        ),
+    ],
+    ids=["exhausted", "retries", "blocker", "unrouted", "conflict"],
+)
+def test_an_item_fails_where_nothing_works_if_its_kind_says_so(events: tuple[Event, ...], failure: act.Fail) -> None:
+    assert then(*events, pins=TASK_PINS) == failure
+    assert isinstance(then(*events), act.AskPerson)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (*PLANNING, *calls(Problem(kind=ProblemClass.TRANSIENT, code="rate-limit", retry_after_seconds=4000))),
+        (*shipping(), DeliveryFailed(key="k", code="tag-exists", detail=DIGEST)),
+        (*shipping(), *[TargetMoved(key="k", branch="main", commit=OTHER)] * 10),
+    ],
+    ids=["limit", "refused delivery", "moved target"],
+)
+def test_what_concerns_the_world_outside_is_asked_anyway(events: tuple[Event, ...]) -> None:
+    assert isinstance(then(*events, pins=TASK_PINS), act.AskPerson)

@@ -7,6 +7,7 @@ import re
 import pytest
 from msgspec.structs import replace
 from mz_engine.model.config import PullRequests
+from mz_engine.model.pipeline import ItemKind
 from mz_engine.ports import CallSpec
 from mz_events.catalog.delivery import BaseMerged, BranchLanded, DeliveryFailed, Tagged, TargetMoved
 from mz_events.catalog.feature import FeatureStarted
@@ -247,3 +248,16 @@ def test_a_crash_at_any_step_merges_and_tags_once(moves: bool) -> None:
     for cut, left in enumerate(world.left):
         drive_run(left, trial.RUN, bench.pins, 1)
         assert end_of(left) == expected, f"cut {cut}"
+
+
+def test_an_item_that_fails_where_nothing_works_keeps_the_reason() -> None:
+    bench = Bench()
+    kind = ItemKind(kind="", sources=("backlog",), when_stuck="fail")
+    bench.pins = replace(bench.pins, pipeline=replace(bench.pins.pipeline, items=(kind,)))
+    bench.world.script = lambda spec, files: ScriptedReply(files={"plans/b.json": "no plan"})
+    assert status(bench.run()) is FeatureOutcome.FAILED
+    state = bench.state()
+    assert isinstance(state, Ended)
+    assert state.detail is not None
+    assert b"JSON" in bench.world.blobs.get(state.detail)
+    assert bench.kinds()["HumanRequested"] == 0

@@ -22,6 +22,7 @@ from mz_engine.errors.diagnostics import Diagnostic
 from mz_engine.graph import find_cycles
 from mz_engine.model.config import Limits
 from mz_engine.model.pipeline import (
+    CLOSING,
     PERSON,
     RECORDS_OF_PHASES,
     RESULT_FIELDS,
@@ -274,7 +275,7 @@ def _check_after_delivery(phases: tuple[Phase, ...]) -> Iterator[LintFinding]:
             hint = "give a phase without `agent` the steps" if key == "deliver" else ""
             yield LintFinding(("phases", position, key), "MZ3015", message, hint)
         delivering = delivering or phase.phase * phase.hands_over
-        closing = closing or phase.phase * ("close_branch" in phase.deliver)
+        closing = closing or phase.phase * any(step in CLOSING for step in phase.deliver)
 
 
 def _check_needs(

@@ -47,14 +47,16 @@ PROBLEMS = {
 }
 FAULTS = (3, 8, 20)
 STEPS_MAX, WAITS_MAX, PROCESSES_MAX = 20_000, 500, 90
-GIT = frozenset({"open", "ensure", "capture", "adopt", "provide", "commit", "merge", "git"})
+GIT = frozenset({
+    "open", "ensure", "capture", "adopt", "provide", "commit", "merge", "advance", "tag", "close_branch", "git",
+})  # fmt: skip
 FORGE = frozenset({"push", "open_pr", "update", "rerun", "forge"})
 DEATHS = (Crash, StorageFailed, StoreUnusable, VersionConflict, OSError)
 """Exceptions that end a process, of which another continues the run."""
 ACTOR = Digest("0" * 64)
 
 
-def faulty_pins(rng: Random) -> Pins:
+def faulty_pins(rng: Random, seed: int) -> Pins:
     """Return the trial's pins with settings by seed."""
     strategies: tuple[Literal["none", "draft", "ready"], ...] = ("none", "draft", "ready")
     config = msgspec.structs.replace(
@@ -64,9 +66,10 @@ def faulty_pins(rng: Random) -> Pins:
         budget=Budget(run_nanousd=rng.choice((None, None, None, Usd(3_000_000), Usd(6_000_000)))),
     )  # fmt: skip
     pinned = trial.pins(config)
-    return (
-        msgspec.structs.replace(pinned, pipeline=trial.with_blocks(pinned.pipeline)) if rng.random() < 0.5 else pinned
-    )
+    pipeline = trial.with_blocks(pinned.pipeline) if rng.random() < 0.5 else pinned.pipeline
+    # Drawn from another source, so that the seeds of before find the same.
+    merges = Random(f"merges {seed}").random() < 0.3
+    return msgspec.structs.replace(pinned, pipeline=trial.with_merge(pipeline) if merges else pipeline)
 
 
 class FaultyStore(SimulatedStore):
@@ -91,7 +94,7 @@ class FaultyWorld(World):
         """git fails, until this process or another ends."""
         self.never_answers, self.waits = self.rng.random() < 0.2, 0
         super().__init__(trial.FILES, self.reply, self.run_command)
-        self.pins = faulty_pins(self.rng)
+        self.pins = faulty_pins(self.rng, seed)
         self.checks = self.check
         self.invariants = Invariants(self, self.pins)
         self.store: FaultyStore = FaultyStore(self.tick)

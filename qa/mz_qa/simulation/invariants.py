@@ -10,20 +10,30 @@ from collections.abc import Sequence
 from mz_engine.model.pins import Pins
 from mz_events.catalog.base import Event, IntentEvent
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, CallReserved, CallSettled
-from mz_events.catalog.delivery import Committed, DeliveryFailed, PullRequestOpened, Pushed, PushRequested
+from mz_events.catalog.delivery import (
+    BranchLanded,
+    Committed,
+    DeliveryFailed,
+    PullRequestOpened,
+    Pushed,
+    PushRequested,
+    Tagged,
+    TargetMoved,
+)
 from mz_events.catalog.feature import FeatureDelivered
 from mz_events.catalog.run import FeatureOutcome, Hold
 from mz_events.names import Commit, FeatureId, StreamId, feature_stream
 from mz_events.store import Recorded
 from mz_projections.feature.fold import apply_strict, fold
 from mz_projections.feature.state import Ended, NotStarted, State
-from mz_projections.run.fold import FeatureTrack, RunState, evolve_run, fold_run
+from mz_projections.run.fold import ENDED_OUTCOMES, FeatureTrack, RunState, evolve_run, fold_run
 
 from mz_qa.simulation import trial
 from mz_qa.simulation.world import World
 
-FINAL = frozenset({FeatureOutcome.DELIVERED, FeatureOutcome.CANCELLED, FeatureOutcome.FAILED})
 RUN = StreamId(f"run/{trial.RUN}")
+OUTCOMES = Committed | Pushed | PullRequestOpened | BranchLanded | TargetMoved | Tagged | DeliveryFailed
+"""What ends an intent of the engine's own."""
 
 
 class Violation(AssertionError):
@@ -85,8 +95,10 @@ class Invariants:
             self.ended[key] += 1
             require(isinstance(intent, AgentRequested) and intent.ref.key == key, f"{key} ended without a request")
             require(isinstance(event, AgentReplied) or key not in self.finished, f"the whole reply of {key} was lost")
-        elif isinstance(event, Committed | Pushed | PullRequestOpened | DeliveryFailed):
+        elif isinstance(event, OUTCOMES):
             self.open.pop(stream, None)
+            if isinstance(event, BranchLanded):
+                self._check_files(where, event.commit, event.feature)
         elif isinstance(event, FeatureDelivered):
             self._check_delivery(where, state)
 
@@ -94,9 +106,12 @@ class Invariants:
         """Check the delivered commit itself: the gates pass on it, and nothing forbidden is in it."""
         assert isinstance(state, Ended)
         assert state.progress is not None
-        files, feature = dict(self.world.objects[state.progress.head].files), state.progress.started.feature
         phases, done = tuple(phase.phase for phase in self.pins.pipeline.phases), state.progress.completed_phases
         require(done == phases, f"{where}: delivered after {done}")
+        self._check_files(where, state.progress.head, state.progress.started.feature)
+
+    def _check_files(self, where: str, commit: Commit, feature: FeatureId) -> None:
+        files = dict(self.world.objects[commit].files)
         require(trial.commands("check", files)[0] == 0, f"{where}: delivered without passing its gates")
         missing = {f"{feature}{number}.txt" for number in (1, 2, 3)} - files.keys()
         require(not missing, f"{where}: delivered without {', '.join(sorted(missing))}")
@@ -133,6 +148,7 @@ class Invariants:
         require(self.called <= self.ended.keys() and self.called <= self.settled, "a call has no end or no price")
         require(max(self.ended.values(), default=1) == 1, "a call ended twice")
         require(Counter(self.world.pushes) <= self.pushes, "a commit was pushed twice")
+        require(len(set(self.world.landings)) == len(self.world.landings), "a branch was merged twice")
         for feature, track in self.run_state.tracks.items():
             require(not track.reservations, f"{feature} rests with money set aside")
             require(self._may_rest(track), f"{feature} rests without a reason: {track.last_stop}")
@@ -146,4 +162,4 @@ class Invariants:
             return any(not tracks[name].is_delivered for name in track.item.depends_on)
         if stop.status is FeatureOutcome.HELD and stop.hold is Hold.CLAIM:
             return any(other is not track and other.claim and not other.has_ended for other in tracks.values())
-        return stop.status in FINAL or stop.status is FeatureOutcome.WAITING or stop.hold is Hold.BUDGET
+        return stop.status in ENDED_OUTCOMES or stop.status is FeatureOutcome.WAITING or stop.hold is Hold.BUDGET

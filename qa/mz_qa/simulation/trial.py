@@ -59,11 +59,10 @@ def with_blocks(pipeline: Pipeline) -> Pipeline:
 def with_merge(pipeline: Pipeline) -> Pipeline:
     """Return the trial pipeline with a delivery into the target branch itself, with tags, and a phase without an agent
     that closes the branch."""
-    *phases, ship = pipeline.phases
     at_merge = TagStep(tag="v{date}-{item}", at="merge")
     steps = ("merge_base", TagStep(tag="{run}/{item}-ready"), "merge", at_merge, TagStep(tag="{title}-base", at="base"))
-    tidy = Phase(phase="tidy", deliver=("close_branch",))
-    return replace(pipeline, phases=(*phases, replace(ship, deliver=steps), tidy))
+    phases = (replace(phase, deliver=steps) if phase.deliver else phase for phase in pipeline.phases)
+    return replace(pipeline, phases=(*phases, Phase(phase="tidy", deliver=("close_branch",))))
 
 
 def trial_config(sessions: Literal["fresh", "continue"] = "fresh", failover: tuple[str, ...] = ()) -> Config:
