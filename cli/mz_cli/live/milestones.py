@@ -12,6 +12,7 @@ from mz_projections.views.timeline import describe
 RUN_MILESTONES = (
     run.RunStarted, run.RunForked, run.RunResumed, run.RunHalted, run.RunPaused, run.RunStopRequested, run.RunIdle,
     run.RunFinished, run.ItemsAdded, run.ItemRequeued, run.CycleStarted, run.CycleEnded, run.RunClosing,
+    run.BranchAdopted,
     run.ItemSkipped, run.ItemHeld, run.FeatureMerged, run.BaseTested, run.CommandsChanged,
     validation.CommandRan,
 )  # fmt: skip

@@ -129,11 +129,20 @@ def continue_cycles(state: RunState, pins: Pins) -> ItemAction | None:
     return CycleEnded(cycle=state.cycle, added=added, delivered=delivered, failed=failed, over=over)
 
 
-def newest_head(state: RunState, pins: Pins, kind: ItemKind, feature: str) -> Commit | None:
-    """Return the newest commit, made by this run, of the branch that an item starts from; None: it made none."""
+def start_commit(state: RunState, pins: Pins, kind: ItemKind, feature: str) -> Commit | None:
+    """Return the newest commit, made or adopted by this run, of the branch that an item starts from; None: there is
+    none."""
     started = state.started
     assert started is not None
-    branch = pins.branch(kind.starts or kind.onto, feature, started.base, started.integration)
+    return newest_head(state, pins, pins.branch(kind.starts or kind.onto, feature, started.base, started.integration))
+
+
+def newest_head(state: RunState, pins: Pins, branch: str) -> Commit | None:
+    """Return the newest commit of a branch that this run made or adopted; None: there is none."""
+    started = state.started
+    assert started is not None
+    if state.adopted is not None and state.adopted.branch == branch:
+        return state.adopted.commit
     for other in reversed(state.delivered):
         item, stop = state.tracks[other].item, state.tracks[other].last_stop
         is_merged = stop is not None and stop.status is FeatureOutcome.MERGED

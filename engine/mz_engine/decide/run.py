@@ -28,7 +28,7 @@ from mz_events.names import FeatureId, Path
 from mz_projections.run.fold import FeatureTrack, RunState, is_held_for
 from mz_projections.run.spending import Amount, DaySpending, free_at_us, total
 
-from mz_engine.decide.items import ItemAction, begin_or_end, continue_cycles, is_begun, is_over, newest_head
+from mz_engine.decide.items import ItemAction, begin_or_end, continue_cycles, is_begun, is_over, start_commit
 from mz_engine.model.config import Budget
 from mz_engine.model.pins import Pins
 from mz_engine.path_patterns import matches
@@ -132,7 +132,7 @@ def _admit(state: RunState, track: FeatureTrack, pins: Pins) -> FeatureAdmitted:
         for name in track.item.depends_on
     )
     heads = [stop.head for stop in stops if stop is not None and stop.head is not None]
-    if (begins_at := newest_head(state, pins, kind, track.item.feature)) is not None:
+    if (begins_at := start_commit(state, pins, kind, track.item.feature)) is not None:
         # What was merged last need not have stopped last, so it may lack a dependency.
         return FeatureAdmitted(feature=track.item.feature, starts_from=tuple(dict.fromkeys((begins_at, *heads))))
     if pins.pipeline.dependencies == "merged":

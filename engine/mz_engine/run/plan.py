@@ -173,7 +173,7 @@ def make_plan(
     RepositoryUnusable if there is no commit to start from."""
     loaded = load_config(root, environment, flags)
     material, pipeline, items, warnings = load_sources(root, environment, loaded)
-    config, items = replace(loaded.config, request=read_request(root, loaded.config.request)), items or ()
+    config, items = loaded.config, items or ()
     base, commit = base_commit(root, config.base, environment)
     reject_tracked_folder(root, commit, environment)
     gaps = missing_content(root, commit, config.workspace.setup, environment)
@@ -208,12 +208,6 @@ def make_plan(
         unfinished=unfinished,
         warnings=warnings,
     )
-
-
-def read_request(root: Path, request: str) -> str:
-    """Return the setting `request`, or the text of the file that it names (`@FILE`). Raises MzError (MZ20nn)."""
-    name = request.removeprefix("@")
-    return request if name == request else read_text(root / name, name)
 
 
 def reject_own_ids(pins: Pins, items: Iterable[BacklogItem]) -> None:

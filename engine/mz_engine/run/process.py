@@ -20,14 +20,22 @@ from msgspec.structs import replace
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.catalog.run import CommandsChanged, CyclesAllowed, RunClosing, RunFinished, RunForked, RunStarted
+from mz_events.catalog.run import (
+    BranchAdopted,
+    CommandsChanged,
+    CyclesAllowed,
+    RunClosing,
+    RunFinished,
+    RunForked,
+    RunStarted,
+)
 from mz_events.names import PROJECT_STREAM, Digest, FeatureId, RunId, feature_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, StoreUnusable
 from mz_projections.read_models.store import ReadModelStore
 from mz_projections.run.fold import DELIVERED_OUTCOMES, RunState, fold_run
 
-from mz_engine.decide.items import own_texts
+from mz_engine.decide.items import newest_head, own_texts
 from mz_engine.decide.run import cancelled_features, current_limits
 from mz_engine.effects.commands import base_commands
 from mz_engine.errors.diagnostics import Diagnostic, MzError
@@ -192,7 +200,18 @@ class RunProcess:
         if corrected.config != pins.config:
             changes = self._put_text("\n".join(commands.changes_from(Commands.of(pins.config))))
             coordinator.append((CommandsChanged(commands=self.blobs.put(encode_pins(commands)), changes=changes),))
+        self._adopt_commits(coordinator)
         coordinator.resume(self._provenance(corrected), isolation_levels(corrected.config))
+
+    def _adopt_commits(self, coordinator: Coordinator) -> None:
+        """Record commits of people on top of the run's integration branch."""
+        started, workspace = coordinator.state.started, self._machine.workspace
+        if started is None or not started.integration:
+            return
+        own = newest_head(coordinator.state, coordinator.pins, started.integration)
+        now = workspace.target_head(None, started.integration)
+        if own is not None and now is not None and now != own and workspace.contains(now, own):
+            coordinator.append((BranchAdopted(branch=started.integration, commit=now),))
 
     def allow_cycles(self, cycles: int) -> None:
         """Record that the run may go through so many more cycles."""

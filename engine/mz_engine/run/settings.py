@@ -34,7 +34,7 @@ CALIBRATION_HEADER = """\
 MEMORY_FILE = "memory.yaml"
 """Beside `mz.yaml`: the rules of the memory; every run pins them."""
 RUN_OPTIONS = frozenset({"agent", "autonomy", "parallel_max"})
-READ_AT_USE = frozenset({"backlog", "notify", "recordings"})
+READ_AT_USE = frozenset({"backlog", "integration", "notify", "recordings"})
 """Settings of which a run keeps no value."""
 SETTINGS_TYPE = msgspec.inspect.type_info(Settings)
 
@@ -84,6 +84,8 @@ def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, 
         values = {name: getattr(settings, name) for name in Settings.__struct_fields__}
         learned = read_routing(root)
         routing = merge_routing(settings.routing, learned[1])
+        if settings.request.startswith("@"):
+            values["request"] = read_text(root / settings.request[1:], settings.request[1:])
         values["routing"] = without_agents(routing) if flags.get("agent") is not None else routing
         config = Config(**values, calibration=read_calibration(root))
     except MzError as error:

@@ -168,6 +168,14 @@ class ItemRequeued(DerivedEvent, frozen=True, kw_only=True, tag="item.requeued")
     attempt: int
 
 
+class BranchAdopted(ExternalEvent, frozen=True, kw_only=True, tag="branch.adopted"):
+    """When the run was resumed, its integration branch had commits of people on top: items start from them."""
+
+    NON_DETERMINISTIC = frozenset({"branch", "commit"})
+    branch: str
+    commit: Commit
+
+
 class RunClosing(ExternalEvent, frozen=True, kw_only=True, tag="run.closing"):
     """A person ends the run: what is open is cancelled, then the last item of the run follows."""
 

@@ -326,6 +326,8 @@ class RunView(View, frozen=True, kw_only=True):
     """The latest cycle; 0: it has none."""
     over: str = ""
     """Why no cycle follows, as `CycleEnded` says it; empty: one may follow."""
+    is_closed: bool = False
+    """A person ended it."""
     is_capped: bool = False
     """A person said after which cycle it stops."""
     pins: Digest | None = None

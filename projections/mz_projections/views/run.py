@@ -25,6 +25,7 @@ from mz_events.catalog.run import (
     ItemRequeued,
     ItemSkipped,
     RetryAccepted,
+    RunClosing,
     RunFinished,
     RunForked,
     RunHalted,
@@ -152,6 +153,8 @@ def _evolve_run(view: RunView, recorded: Recorded[Event]) -> RunView:
             return replace(view, cycle=cycle, over="")
         case CycleEnded(over=over):
             return replace(view, over=over)
+        case RunClosing():
+            return replace(view, is_closed=True)
         case CyclesAllowed():
             return replace(view, is_capped=True, over="")
         case RunResumed(isolation=level):
@@ -223,6 +226,7 @@ RUNS = ReadModel(
         CycleStarted,
         CycleEnded,
         CyclesAllowed,
+        RunClosing,
         ItemAdded,
         ItemRequeued,
         ItemSkipped,

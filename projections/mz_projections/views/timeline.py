@@ -241,6 +241,7 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
         + (f"; no cycle follows ({e.over})" if e.over else "")
     ),
     run.CyclesAllowed: lambda e: f"cycles up to {e.until} allowed",
+    run.BranchAdopted: lambda e: f"{e.branch} has commits of people up to {e.commit[:SHORT]}; work starts from them",
     run.RunClosing: lambda e: "a person ends the run" if e.how == "finish" else "a person gives the run up",
     run.BaseTested: _base_tested,
     run.CommandsChanged: lambda _: "commands, set-up or what they need were corrected in the settings",

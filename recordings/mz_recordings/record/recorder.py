@@ -32,7 +32,7 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ReplyParsed, Usage
 from mz_events.catalog.delivery import BaseMerged, ChecksPolled, DeliveryFailed, TargetMoved
 from mz_events.catalog.feature import FeatureCancelled, FeatureRetried, FeatureStarted, HumanAnswered
-from mz_events.catalog.run import CommandsChanged, ItemAdded, ItemSkipped, PersonCommits, RunStarted
+from mz_events.catalog.run import BranchAdopted, CommandsChanged, ItemAdded, ItemSkipped, PersonCommits, RunStarted
 from mz_events.names import Commit, Digest, Path, feature_stream, run_stream
 from mz_events.redaction.json_splice import merge_spans, redact_spans
 from mz_events.redaction.redactor import Secrets
@@ -291,8 +291,9 @@ def unrecordable_features(log: Store, run: str, state: RunState) -> tuple[Exclud
 def _obstacle_to_replay(log: Store, run: str, feature: str, integration: str) -> str:
     """Return why the feature's events cannot be reproduced in a scratch repository; empty if they can."""
     state: State = NotStarted()
-    is_own, run_events = False, log.read(run_stream(run))
+    is_own, run_events = False, tuple(log.read(run_stream(run)))
     corrected_at = max((old.position for old in run_events if isinstance(old.event, CommandsChanged)), default=0)
+    adopted = [old.position for old in run_events if isinstance(old.event, BranchAdopted)]
     for recorded in log.read(feature_stream(run, feature)):
         if isinstance(recorded.event, FeatureStarted):
             is_own = bool(integration) and recorded.event.target == integration  # Only the run itself moves it.
@@ -305,6 +306,8 @@ def _obstacle_to_replay(log: Store, run: str, feature: str, integration: str) ->
                 return "its target branch moved while it was running"
             case ChecksPolled(failed=failed_checks) if failed_checks:
                 return "checks of its pull request failed"
+            case FeatureStarted() if adopted and recorded.position > adopted[0]:
+                return "it started from commits of people on the integration branch"
             case FeatureStarted() if recorded.position < corrected_at:
                 return "the commands of the settings were corrected after it had started"
             case DeliveryFailed(key=key, code=code):

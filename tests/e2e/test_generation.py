@@ -1,0 +1,229 @@
+"""Generations by the real program with real git: the life of one as its original has it (uc001 to uc005), and what may
+go wrong on the way. The agent `maker` proposes tasks while `one.txt` is missing, and writes a file for each."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.drive import Result, fork
+from tests.support import preloaded
+from tests.support.bench import MZ
+from tests.support.gitrepo import IDENTITY, GitRepo
+from tests.support.tree import STATE_SETTINGS
+
+pytestmark = pytest.mark.slow
+
+MAKER = """#!{python} -IS
+import os, pathlib, sys
+prompt = sys.stdin.read()
+_, item, phase, _, iteration, attempt, _ = os.environ["MZ_KEY"].split("/")
+def entries(letter):
+    return ", ".join(f"'{{letter}}{{number}}: it is there'" for number in range(1, 6))
+def task(name, needs=""):
+    return (f"- id: {{name}}\\n  title: R-1 {{name}}\\n  deliverable_type: code\\n"
+            f"  files: [{{name}}.txt]\\n"
+            f"  requirements: [{{entries('R')}}]\\n  acceptance_criteria: [{{entries('AC')}}]\\n"
+            f"  depends_on: [{{needs}}]\\n")
+if phase == "plan":
+    missing = not pathlib.Path("one.txt").exists()
+    print("```yaml\\n" + (task("one") + task("two", "one") + task("three") if missing else "[]\\n") + "```")
+else:
+    name = prompt.partition("> Title: R-1 ")[2].partition("\\n")[0].strip()
+    bad = name == "three" and iteration == "1"
+    text = "bad" if bad else name
+    marked = [path for path in pathlib.Path(".").glob("*.txt") if "<<<<<<<" in path.read_text()]
+    for path in marked or [pathlib.Path(name + ".txt")]:
+        path.write_text(text + "\\n")
+    print("Done.")
+"""
+SETTINGS = """\
+pipeline: generation
+agent: maker
+autonomy: full_auto
+agents: {maker: {command: [maker], version: [], ends: {exits: [0]}}}
+commands: {test: "! grep -q bad *.txt"}
+"""
+TASKS = ("t1", "t2", "t3")
+CALLS = ["plan-1", "t1", "t2", *["t3"] * 4, "plan-2"]
+"""The third task is refused three times, and right when it is begun again."""
+
+
+class Project:
+    """A repository with the agent; `mz` runs the program to its end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.repo = GitRepo(folder / "project")
+        self.root = self.repo.root
+        self.repo.commit({
+            "mz.yaml": SETTINGS + STATE_SETTINGS, "old.go": "old\n", "README.md": "a project\n", ".gitignore": ".mz/\n",
+        })  # fmt: skip
+        program = folder / "bin" / "maker"
+        program.parent.mkdir(parents=True)
+        program.write_text(MAKER.format(python=sys.executable))
+        program.chmod(0o755)
+        (folder / "home").mkdir()
+        self.env = {
+            "PATH": f"{program.parent}:{MZ.parent}:{os.environ['PATH']}", "HOME": str(folder / "home"), "NO_COLOR": "1",
+            "MZ_INTEGRATION": "generation-a", **IDENTITY, **preloaded.read_at_start(os.environ),
+        }  # fmt: skip
+
+    def mz(self, *arguments: str, code: int | None = 0, **more: str) -> Result:
+        done = fork(self.root, arguments, self.env | more, 200)
+        assert code is None or done.exit == code, f"mz {arguments} gave {done.exit}\n{done.out}\n{done.err}"
+        return done
+
+    def status(self) -> Any:
+        return json.loads(self.mz("status", "--json").out)
+
+    def items(self) -> dict[str, str]:
+        return {item["id"]: item["status"] for item in self.status()["features"]}
+
+    def git(self, *arguments: str) -> str:
+        return self.repo.git(*arguments)
+
+    def branches(self) -> list[str]:
+        return self.git("branch", "--format=%(refname:short)").split()
+
+    def tags(self) -> list[str]:
+        return self.git("tag").split()
+
+    def files(self, branch: str) -> list[str]:
+        return [name for name in self.git("ls-tree", "--name-only", branch).split() if name.endswith((".txt", ".go"))]
+
+    def calls(self) -> list[str]:
+        return [call["feature"] for call in json.loads(self.mz("stats", "--json").out)["calls"]]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_uc001_a_run_needs_no_set_up_and_is_given_up_whole(project: Project) -> None:
+    before = project.git("status", "--porcelain"), project.git("rev-parse", "HEAD")
+    project.mz("run", "--quiet", "--cycles", "0")
+    assert project.items() == {"start": "tagged"}
+    assert project.branches() == ["generation-a", "main"]
+    run = project.status()["run"]
+    project.mz("cancel", run)
+    assert (project.branches(), project.tags()) == (["main"], ["generation-a-abandoned", "generation-a-start"])
+    assert (project.git("status", "--porcelain"), project.git("rev-parse", "HEAD")) == before
+
+
+def test_uc002_start_one_cycle_finish(project: Project) -> None:
+    shown = project.mz("run", "--cycles", "1", code=1)
+    assert "plan-1 adds t1, t2, t3" in shown.err
+    assert project.items() == {"start": "tagged", "plan-1": "done", "t1": "merged", "t2": "merged", "t3": "failed"}
+    subjects = project.git("log", "--first-parent", "--format=%s", "generation-a").splitlines()
+    assert subjects[:2] == [f"Merge branch 'task/generation-a-{task}' into generation-a" for task in ("t2", "t1")]
+    assert project.branches() == ["generation-a", "main", "task/generation-a-t3"], "what failed stays"
+    project.mz("finish", "--yes")
+    assert (project.branches(), project.files("main")) == (["main"], ["old.go", "one.txt", "two.txt"])
+    tags = [tag for tag in project.tags() if tag.startswith("generation")]
+    assert tags == [f"generation-a-{name}" for name in ("finished", "merged", "start")]
+    dated = sorted(tag.rpartition("-")[2] for tag in project.tags() if tag.startswith("v"))
+    assert dated == ["code", "requirements"]
+    assert "MZ5001" in project.mz("finish", "--yes", code=2).err
+
+
+def test_uc003_a_plan_is_bounded_and_leaves_a_record_of_each_call(project: Project) -> None:
+    project.repo.commit({"mz.yaml": f"{SETTINGS}{STATE_SETTINGS}limits: {{items_max: 2}}\n"})
+    project.mz("run", "--quiet", "--cycles", "1", code=1)
+    assert project.items() == {"start": "tagged", "plan-1": "failed"}, "three are more than two"
+    assert project.calls() == ["plan-1"] * 3
+
+
+def test_uc004_tasks_are_merged_one_by_one_until_nothing_is_missing(project: Project) -> None:
+    project.mz("run", "--quiet")
+    status = project.status()
+    assert (status["integration"], status["cycle"], status["over"]) == ("generation-a", 2, "planned-nothing")
+    assert set(project.items().values()) == {"tagged", "done", "merged"}
+    assert project.calls() == CALLS
+    assert project.branches() == ["generation-a", "main"]
+    assert project.files("generation-a") == ["old.go", "one.txt", "three.txt", "two.txt"]
+    assert not list((project.root / ".mz" / "worktrees").glob("*/t?"))
+    project.mz("run", "--quiet")
+    assert project.calls() == CALLS, "nothing is open"
+    run = status["run"]
+    assert "matches the log" in project.mz("replay", "--run", run).out
+    project.mz("finish", "--yes")
+    project.mz("record")
+    for mode in ((), ("--real",)):
+        assert "matches the recording" in project.mz("replay", *mode).out
+
+
+def test_uc005_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    undisturbed, project = Project(tmp_path / "undisturbed"), Project(tmp_path / "killed")
+    undisturbed.mz("run", "--quiet")
+    undisturbed.mz("finish", "--yes")
+    dice, code = random.Random(3), None
+    for _ in range(9):
+        process = subprocess.Popen(
+            [MZ, "run", "--quiet"],
+            cwd=project.root,
+            env=project.env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        time.sleep(dice.uniform(0.6, 2.2))
+        process.kill()
+        code = process.wait()
+        if code == 0:
+            break
+    while code != 0:
+        code = project.mz("run", "--quiet", code=None).exit
+        waiting = [f"--feature={name}" for name, status in project.items().items() if status == "waiting"]
+        if waiting:  # Too many calls were lost.
+            project.mz("resume", "--quiet", *waiting, "--answer", "retry", code=None)
+    project.mz("finish", "--yes")
+    for branch in ("main",):
+        assert project.git("rev-parse", f"{branch}^{{tree}}") == undisturbed.git("rev-parse", f"{branch}^{{tree}}")
+    assert project.tags() == undisturbed.tags()
+    merges = project.git("log", "--format=%s", "--merges", "main").splitlines()
+    assert len(merges) == len(set(merges)) == 4, "nothing was merged twice"
+
+
+def test_a_base_that_moves_meanwhile_is_kept(project: Project) -> None:
+    project.mz("run", "--quiet")
+    project.repo.commit({"theirs.txt": "theirs\n"})
+    project.mz("finish", "--yes")
+    assert project.files("main") == ["old.go", "one.txt", "theirs.txt", "three.txt", "two.txt"]
+    assert not project.git("status", "--porcelain")
+
+
+def test_a_conflict_with_the_base_stops_the_end_and_moves_nothing(project: Project) -> None:
+    project.mz("run", "--quiet")
+    head = project.repo.commit({"one.txt": "theirs\n"})
+    shown = project.mz("finish", "--yes", code=1)
+    assert "one.txt" in shown.out + shown.err
+    assert (project.git("rev-parse", "main"), project.items()["finish-1"]) == (head, "failed")
+    assert "generation-a" in project.branches()
+    project.git("checkout", "-q", "generation-a")
+    project.git("merge", "-q", "--strategy-option", "ours", "main", "-m", "Merge main")
+    project.git("checkout", "-q", "main")
+    assert "commits of people" in project.mz("finish", "--yes").err
+    assert project.items()["finish-2"] == "merged"
+    assert project.git("show", "main:one.txt") == "one"
+
+
+def test_several_runs_are_told_apart(project: Project) -> None:
+    project.mz("run", "--quiet", "--cycles", "0")
+    assert "MZ5019" in project.mz("run", "--new", code=2).err
+    project.mz("run", "--quiet", "--new", "--cycles", "0", MZ_INTEGRATION="generation-b")
+    assert project.branches() == ["generation-a", "generation-b", "main"]
+    assert len(json.loads(project.mz("runs", "--json").out)["runs"]) == 2
+
+
+def test_ids_of_the_run_are_refused_in_a_backlog(project: Project) -> None:
+    project.repo.commit({"features.md": "## [FEAT] t1: Something\n\nText.\n"})
+    assert "features.md:1" in (shown := project.mz("run", code=10)).err
+    assert "MZ4014" in shown.err
