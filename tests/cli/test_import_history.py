@@ -41,13 +41,11 @@ def test_generations_are_shown_with_what_is_known(empty: Path, other: Path, mz: 
     assert decoded(mz("cost", "--all", "--json"))["total"]["calls"] == 2
     stats = decoded(mz("stats", run, "--json"))
     assert (stats["before"]["code"], stats["after"]["tests"]) == ({"recorded": 10}, {"recorded": 24})
-    assert [(item["status"], item["code"], item["tests"]) for item in stats["items"]] == [
-        ("closed", 41, 20), ("open", None, None),
-    ]  # fmt: skip
+    assert [item["status"] for item in stats["items"]] == ["closed", "open"]
     assert [(call["duration_ms"], call["cache_read_tokens"], call["reported_usd"]) for call in stats["calls"]] == [
         (30_000, None, None), (80_000, None, None),
     ]  # fmt: skip
-    assert stats["calls"][1]["counted"]["insertions"] == 70
+    assert stats["calls"][1]["recorded"]["insertions"] == 70
     assert "closed   +41    +20" in mz("stats", run, "--format", "table").out
     assert mz("audit", "--verify").exit == 0
 
@@ -65,7 +63,7 @@ def test_runs_of_monozukuri_keep_tokens_that_are_no_input(empty: Path, mz: Mz) -
     costs = decoded(mz("cost", "monozukuri-run-7", "--json"))["total"]
     assert (costs["calls"], costs["input_tokens"], costs["estimated_usd"]) == (2, None, "0.10")
     calls = decoded(mz("stats", "monozukuri-run", "--json"))["calls"]
-    assert [call["counted"]["tokens"] for call in calls] == [71_234, None]
+    assert [call["recorded"]["tokens"] for call in calls] == [71_234, None]
     damage = empty / ".monozukuri/runs/7/login/state.json"
     damage.write_text("{")
     again = mz("import", "monozukuri")

@@ -9,8 +9,7 @@ import pytest
 from mz_engine.git import sources as git_sources
 from mz_engine.git.sources import SourceReader
 from mz_engine.model.config import Sources
-from mz_engine.ports import RepositoryUnusable
-from mz_engine.sources import FileChange, LineChange, count_source, parse_patch, source_group
+from mz_engine.sources import FileChange, LineChange, SourceCounts, count_source, parse_patch, source_group
 
 from tests.support.gitrepo import GitRepo
 
@@ -93,6 +92,12 @@ def test_patches_are_read_whatever_the_lines_look_like() -> None:
     assert list(parse_patch(b"")) == []
 
 
+def counts_of(reader: SourceReader, commit: str) -> SourceCounts:
+    counts = reader.counts(commit)
+    assert counts is not None
+    return counts
+
+
 def test_commits_are_counted_from_gits_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = GitRepo(tmp_path)
     files: dict[str, str | bytes] = {"a.py": "a\n\nb\n", 'x "y"\n.py': "a\n", "tests/a.py": "a\n", "b.py": b"\0"}
@@ -101,18 +106,18 @@ def test_commits_are_counted_from_gits_objects(tmp_path: Path, monkeypatch: pyte
     repository.write({"a.py": "not committed\n"})
     monkeypatch.setattr(git_sources, "FILE_BYTES_MAX", 150)
     reader = SourceReader(tmp_path, Sources(), os.environ)
-    assert {tuple(group): number for group, number in reader.counts(old).items()} == {
+    assert {tuple(group): number for group, number in counts_of(reader, old).items()} == {
         ("code", "Python"): 3, ("prose", "docs"): 2, ("tests", "Python"): 1,
     }  # fmt: skip
     repository.git("rm", "-q", "tests/a.py")
     new = repository.commit({"a.py": "a\n\n\nc\nd\n", "c.go": "x\n", 'x "y"\n.py': "\n"})
     change = reader.change(old, new)
+    assert change is not None
     assert (change.code, change.tests) == (LineChange(added=3, removed=2), LineChange(removed=1))
     assert change.files == 4
-    before, after = (sum(reader.counts(commit).values()) for commit in (old, new))
+    before, after = (sum(counts_of(reader, commit).values()) for commit in (old, new))
     assert after - before == 3 - 2 - 1
-    with pytest.raises(RepositoryUnusable):
-        reader.counts("f" * 40)
+    assert (reader.counts("f" * 40), reader.change(new, "f" * 40), reader.change(None, new)) == (None, None, None)
 
 
 def test_what_commits_share_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,5 +132,5 @@ def test_what_commits_share_is_read_once(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(git_sources, "count_source", count_source)
     reader = SourceReader(tmp_path, Sources())
-    assert [sum(reader.counts(commit).values()) for commit in (old, new, old)] == [20, 20, 20]
+    assert [sum(counts_of(reader, commit).values()) for commit in (old, new, old)] == [20, 20, 20]
     assert len(counted) == 21

@@ -9,7 +9,6 @@ from typing import Any
 
 from mz_engine.decoding.quantity import NANOUSD_PER_USD
 from mz_engine.decoding.yaml import format_yaml
-from mz_engine.ports import RepositoryUnusable
 from mz_events.catalog.run import ItemAdded
 from mz_events.names import Commit
 from mz_projections.views.model import DONE_STATUSES, CallView, FeatureView
@@ -90,10 +89,10 @@ def _record(run: ExportedRun, call: CallView, caller: str) -> dict[str, Any]:
     if call.paid_nanousd is not None:
         record["cost_usd"] = call.paid_nanousd / NANOUSD_PER_USD
     before, after = (_counts(run, tree) for tree in (call.tree_before, call.tree_after))
-    change = _change(run, call)
-    return record | {
-        name: value for name, value in (("loc_before", before), ("loc_after", after), ("diff", change)) if value
-    }
+    change = run.sources.change(call.tree_before, call.tree_after) if run.sources else None
+    diff = change and {"files": change.files, "insertions": change.insertions, "deletions": change.deletions}
+    lines = {"loc_before": before, "loc_after": after, "diff": diff}
+    return record | {name: value for name, value in lines.items() if value is not None}
 
 
 def _ending(call: CallView) -> dict[str, str]:
@@ -102,21 +101,8 @@ def _ending(call: CallView) -> dict[str, str]:
 
 
 def _counts(run: ExportedRun, tree: Commit | None) -> dict[str, int] | None:
-    if tree is None or run.sources is None:
-        return None
-    try:
-        counts = run.sources.counts(tree)
-    except RepositoryUnusable:
+    counts = run.sources.counts(tree) if run.sources and tree else None
+    if counts is None:
         return None
     kinds = (("production", "code"), ("test", "tests"))
     return {name: sum(number for group, number in counts.items() if group.kind == kind) for name, kind in kinds}
-
-
-def _change(run: ExportedRun, call: CallView) -> dict[str, int] | None:
-    if call.tree_before is None or call.tree_after is None or run.sources is None:
-        return None
-    try:
-        change = run.sources.change(call.tree_before, call.tree_after)
-    except RepositoryUnusable:
-        return None
-    return {"files": change.files, "insertions": change.insertions, "deletions": change.deletions}

@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 from mz_engine.git.sources import SourceReader
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
-from mz_engine.ports import RepositoryUnusable
 from mz_engine.run.settings import load_config
 from mz_engine.sources import KINDS, SourceChange
 from mz_events.catalog.base import Event
@@ -20,7 +19,6 @@ from mz_events.catalog.imported import ImportedRecord, ImportedRunRead
 from mz_events.names import Commit, feature_stream
 from mz_events.store import Recorded
 from mz_projections.imported.runs import find_imported_run, imported_calls
-from mz_projections.usage import sum_known
 from mz_projections.views.model import DELIVERED_STATUSES, FeatureView
 
 from mz_cli.app.context import find_root, open_log
@@ -53,23 +51,6 @@ class ItemStats(Shape, frozen=True, kw_only=True):
     head: str | None
     change: SourceChange | None
     """From base to head; null: nothing, or git does not have both."""
-    code: int | None
-    """Lines of code added, less those removed; so of tests."""
-    tests: int | None
-
-
-class CountedLines(Shape, frozen=True, kw_only=True):
-    """Lines before and after a call, and what it changed, as another system counted them; null: it does not tell."""
-
-    code_before: int | None
-    code_after: int | None
-    tests_before: int | None
-    tests_after: int | None
-    files: int | None
-    insertions: int | None
-    deletions: int | None
-    tokens: int | None
-    """All tokens, where it does not tell input from output."""
 
 
 class CallStats(Shape, frozen=True, kw_only=True):
@@ -95,8 +76,8 @@ class CallStats(Shape, frozen=True, kw_only=True):
     computed_nanousd: int | None
     change: SourceChange | None
     """From the capture before the call to the one after it; null: there are not both."""
-    counted: CountedLines | None
-    """Of an imported run: what the other system recorded."""
+    recorded: ImportedRecord | None
+    """Of an imported run: all that the other system recorded."""
 
 
 class StatsReport(Shape, frozen=True, kw_only=True):
@@ -142,7 +123,7 @@ def stats(name: str | None, as_json: bool) -> None:
     print_table(sources_table(report))
     if report.items and not prints_tsv():
         print_line("")
-        print_table(items_table(report.items))
+        print_table(items_table(report))
     if report.run and None in (report.before, report.after):
         print_note("`-`: git does not have the commits")
 
@@ -168,7 +149,7 @@ def run_report(root: Path, reader: SourceReader, name: str | None) -> StatsRepor
         after=_totals(reader, view.base_commit, items),
         items=items,
         calls=tuple(
-            shape_of(CallStats, call, change=_change(reader, call.tree_before, call.tree_after), counted=None)
+            shape_of(CallStats, call, change=reader.change(call.tree_before, call.tree_after), recorded=None)
             for call in calls
         ),
     )
@@ -178,14 +159,11 @@ def imported_report(reader: SourceReader, run: ImportedRunRead) -> StatsReport:
     """Return the report of an imported run: its commits, where git has them, else what its records tell."""
     calls = tuple(
         shape_of(
-            CallStats, record, call, change=None, counted=shape_of(CountedLines, record), input_tokens=record.input,
+            CallStats, record, call, change=None, recorded=record, input_tokens=record.input,
             output_tokens=record.output, cache_read_tokens=record.cache_read, cache_write_tokens=record.cache_write,
         )
         for record, call in zip(run.records, imported_calls(run), strict=True)
     )  # fmt: skip
-    records = dict[str, list[ImportedRecord]]()
-    for record in run.records:
-        records.setdefault(record.item, []).append(record)
     before = run.base_commit and _totals(reader, run.base_commit)
     after = run.head and _totals(reader, run.head)
     return StatsReport(
@@ -193,15 +171,11 @@ def imported_report(reader: SourceReader, run: ImportedRunRead) -> StatsReport:
         before=before or _recorded_totals((record.code_before, record.tests_before) for record in run.records),
         after=after or _recorded_totals((record.code_after, record.tests_after) for record in reversed(run.records)),
         items=tuple(
-            ItemStats(
-                feature=item.name, status=item.status or "unknown", base=None, head=None, change=None,
-                code=sum_known(_net(row.code_before, row.code_after) for row in records.get(item.name, ())),
-                tests=sum_known(_net(row.tests_before, row.tests_after) for row in records.get(item.name, ())),
-            )
+            ItemStats(feature=item.name, status=item.status or "unknown", base=None, head=None, change=None)
             for item in run.items
         ),
         calls=calls,
-    )  # fmt: skip
+    )
 
 
 def _recorded_totals(lines: Iterable[tuple[int | None, int | None]]) -> SourceTotals | None:
@@ -210,10 +184,6 @@ def _recorded_totals(lines: Iterable[tuple[int | None, int | None]]) -> SourceTo
     if code is None or tests is None:
         return None
     return SourceTotals(commit=None, code={RECORDED: code}, tests={RECORDED: tests}, prose={})
-
-
-def _net(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else after - before
 
 
 def own_work(events: Iterable[Recorded[Event]]) -> tuple[Commit, Commit] | None:
@@ -235,34 +205,23 @@ def own_work(events: Iterable[Recorded[Event]]) -> tuple[Commit, Commit] | None:
 
 def _item(reader: SourceReader, view: FeatureView, work: tuple[Commit, Commit] | None) -> ItemStats:
     base, head = work or (None, None)
-    change = _change(reader, base, head)
-    code, tests = (
-        (_net(change.code.removed, change.code.added), _net(change.tests.removed, change.tests.added))
-        if change
-        else (None, None)
-    )
-    return ItemStats(
-        feature=view.feature, status=view.status, base=base, head=head, change=change, code=code, tests=tests
-    )
-
-
-def _change(reader: SourceReader, before: str | None, after: str | None) -> SourceChange | None:
-    try:
-        return reader.change(before, after) if before and after else None
-    except RepositoryUnusable:
-        return None
+    change = reader.change(base, head)
+    return ItemStats(feature=view.feature, status=view.status, base=base, head=head, change=change)
 
 
 def _totals(reader: SourceReader, commit: str, items: Iterable[ItemStats] | None = None) -> SourceTotals | None:
     """Return the sources of a commit with what the delivered items changed; None if git lacks one of the commits."""
-    try:
-        counts = Counter(reader.counts(commit))
-        for item in items or ():
-            if item.base and item.head and item.status in DELIVERED_STATUSES:
-                counts.update(reader.counts(item.head))
-                counts.subtract(reader.counts(item.base))
-    except RepositoryUnusable:
+    base_counts = reader.counts(commit)
+    if base_counts is None:
         return None
+    counts = Counter(base_counts)
+    for item in items or ():
+        if item.base and item.head and item.status in DELIVERED_STATUSES:
+            old, new = reader.counts(item.base), reader.counts(item.head)
+            if old is None or new is None:
+                return None
+            counts.update(new)
+            counts.subtract(old)
     by_kind = {kind: {group.name: counts[group] for group in sorted(counts) if group.kind == kind} for kind in KINDS}
     return SourceTotals(commit=commit if items is None else None, **by_kind)
 
@@ -280,12 +239,20 @@ def sources_table(report: StatsReport) -> Table:
     return Table(columns=columns("*kind", "*name", *heads, "unit"), rows=rows, empty="No sources.")
 
 
-def items_table(items: Iterable[ItemStats]) -> Table:
+def items_table(report: StatsReport) -> Table:
+    """Return a row for each item; of an imported run with the lines after its calls, less those before."""
+    recorded = dict[tuple[str, str], int]()
+    for call in report.calls:
+        for kind in ("code", "tests"):
+            before, after = (getattr(call.recorded, f"{kind}_{side}", None) for side in ("before", "after"))
+            if before is not None and after is not None:
+                recorded[call.feature, kind] = recorded.get((call.feature, kind), 0) + after - before
     rows = []
-    for item in items:
+    for item in report.items:
         if change := item.change:
             cells = [f"+{part.added:,} -{part.removed:,}" for part in (change.code, change.tests)]
         else:
-            cells = ["-" if number is None else f"{number:+,}" for number in (item.code, item.tests)]
+            numbers = (recorded.get((item.feature, kind)) for kind in ("code", "tests"))
+            cells = ["-" if number is None else f"{number:+,}" for number in numbers]
         rows.append((item.feature, item.status, *cells))
     return Table(columns=columns("item", "status", ">code", ">tests"), rows=rows)

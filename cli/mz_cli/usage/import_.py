@@ -23,12 +23,13 @@ from mz_cli.app.context import find_root
 from mz_cli.app.help import command, format_options
 from mz_cli.common.run_text import INCOMPLETE_TOKENS
 from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import Shape, plain_value, print_document
+from mz_cli.terminal.json import Shape, plain_value, print_document, shape_of
 from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import count_noun, format_size, rounded_usd
 
 AGENTS = "Claude Code, Codex, Gemini and Qwen Code"
 """Agents whose sessions are found without a PATH."""
+STATES = ("unchanged", "new")
 PROGRESS_SECONDS = 2.0
 """Interval of progress messages: quick imports are silent."""
 
@@ -111,24 +112,16 @@ def import_histories(system: str, folders: Sequence[Path], *, as_json: bool) -> 
         with SqliteStore(root / MZ_FOLDER / LOG_FILE) as store:
             new = [run for run in runs if imported_run(store, run.run) != run]
             store.append([Append(imported_stream(run.run), None, (run,)) for run in new], time.time_ns() // 1000)
-        rows += (
-            HistoryRun(
-                run=run.run, status=run.status or None, items=len(run.items), calls=len(run.records),
-                damaged=run.damaged, is_new=run in new,
-            )
-            for run in runs
-        )  # fmt: skip
+        for run in runs:
+            rows.append(shape_of(HistoryRun, run, items=len(run.items), calls=len(run.records), is_new=run in new))
         damaged += files.damaged
     if as_json:
         print_document("import-history", HistoryResult(system=system, runs=tuple(rows), damaged=tuple(damaged)))
     else:
         heads = columns("run", "status", ">items", ">calls", ">damaged", "import")
-        cells = (
-            (row.run, row.status or "-", str(row.items), str(row.calls), str(row.damaged),
-             "new" if row.is_new else "unchanged")
-            for row in rows
-        )  # fmt: skip
-        print_table(Table(columns=heads, rows=tuple(cells)))
+        numbers = [tuple(map(str, (row.items, row.calls, row.damaged))) for row in rows]
+        cells = [(row.run, row.status or "-", *numbers[at], STATES[row.is_new]) for at, row in enumerate(rows)]
+        print_table(Table(columns=heads, rows=cells))
         print_note(*(f"not read: {path}" for path in damaged))
     return int(Exit.VERDICT if damaged else Exit.OK)
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
-from mz_engine.git.process import NO_USER_CONFIG, git_error, run_git, safe_environment
+from mz_engine.git.process import NO_USER_CONFIG, run_git, safe_environment
 from mz_engine.model.config import Sources
 from mz_engine.sources import (
     SourceChange,
@@ -37,11 +37,14 @@ class SourceReader:
         self._counts = dict[Key, int]()
         self._group = lru_cache(None)(lambda path: source_group(path, sources))
 
-    def counts(self, commit: str) -> SourceCounts:
-        """Return lines and words of a commit. Raises RepositoryUnusable."""
+    def counts(self, commit: str) -> SourceCounts | None:
+        """Return lines and words of a commit; None if git does not have it."""
+        rows = self._git("ls-tree", "-r", "-l", "-z", "--full-tree", commit)
+        if rows is None:
+            return None
         paths = list[tuple[SourceGroup, str]]()
         sizes = dict[Key, int]()
-        for row in self._git("ls-tree", "-r", "-l", "-z", "--full-tree", commit).split(b"\0")[:-1]:
+        for row in rows.split(b"\0")[:-1]:
             entry, _, path = row.partition(b"\t")
             mode, _, oid, size = entry.decode().split()
             if not mode.startswith("100") or int(size) > FILE_BYTES_MAX:
@@ -57,14 +60,15 @@ class SourceReader:
             totals[group] += self._counts[group.kind, oid]
         return {group: number for group, number in sorted(totals.items()) if number}
 
-    def change(self, before: str, after: str) -> SourceChange:
-        """Return what differs between two commits. Raises RepositoryUnusable."""
-        return sum_changes(
-            parse_patch(self._git("-c", "core.quotePath=false", *DIFF, before, after, "--")), self._sources
-        )
+    def change(self, before: str | None, after: str | None) -> SourceChange | None:
+        """Return what differs between two commits; None if git does not have both."""
+        if before is None or after is None:
+            return None
+        patch = self._git("-c", "core.quotePath=false", *DIFF, before, after, "--")
+        return None if patch is None else sum_changes(parse_patch(patch), self._sources)
 
     def _blobs(self, oids: list[str]) -> Iterator[bytes]:
-        replies = self._git("cat-file", "--batch", stdin="\n".join((*oids, "")).encode())
+        replies = self._git("cat-file", "--batch", stdin="\n".join((*oids, "")).encode()) or b""
         offset = 0
         for _ in oids:
             end = replies.index(b"\n", offset)
@@ -72,11 +76,10 @@ class SourceReader:
             yield replies[end + 1 : end + 1 + size]
             offset = end + size + 2
 
-    def _git(self, *args: str, stdin: bytes = b"") -> bytes:
+    def _git(self, *args: str, stdin: bytes = b"") -> bytes | None:
+        """Return what git prints; None if it lacks an object. Raises RepositoryUnusable if it cannot be run."""
         result = run_git(args, self._root, self._environment, stdin)
-        if result.exit_code:
-            raise git_error(args[0], result)
-        return result.stdout
+        return None if result.exit_code else result.stdout
 
 
 def _batches(sizes: Mapping[Key, int]) -> Iterator[list[Key]]:

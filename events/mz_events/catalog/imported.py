@@ -169,7 +169,7 @@ class ImportedRecord(EventPart, frozen=True, kw_only=True, omit_defaults=True):
     agent: str = ""
     model: str = ""
     status: str = ""
-    at_us: int
+    started_us: int
     duration_ms: int | None = None
     input: int | None = None
     """Cache reads and writes included."""

@@ -46,10 +46,10 @@ def imported_calls(run: ImportedRunRead) -> Iterator[Call]:
         yield Call(
             key=f"{run.run}/{record.item or '-'}/{record.phase}/-/1/{record.attempt}/agent.{BUILDER}",
             run=run.run, feature=record.item, phase=record.phase, unit="", iteration=1, attempt=record.attempt,
-            role=BUILDER, agent=record.agent, model=record.model, requested_at_us=record.at_us,
+            role=BUILDER, agent=record.agent, model=record.model, requested_at_us=record.started_us,
             estimated_tokens=record.estimated_tokens or 0, estimated_nanousd=record.estimated_nanousd,
             status="failed" if failed else "replied", is_accepted=not failed,
-            ended_at_us=None if record.duration_ms is None else record.at_us + record.duration_ms * 1000,
+            ended_at_us=None if record.duration_ms is None else record.started_us + record.duration_ms * 1000,
             usage=_usage(record), reported_nanousd=record.reported_nanousd,
         )  # fmt: skip
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from mz_engine.agents.reading.json_lines import Json, count, decode_object, mapping, nanousd, objects, string, time_us
 from mz_engine.decoding.text_file import read_text
+from mz_engine.decoding.yaml import parse_yaml
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.process import NO_USER_CONFIG, run_git, safe_environment
 from mz_engine.ports import RepositoryUnusable
@@ -19,15 +20,7 @@ from mz_events.catalog.imported import ImportedItem, ImportedRecord, ImportedRun
 from mz_events.names import Commit
 
 from mz_recordings.importing.names import sanitize_label, sanitize_name
-from mz_recordings.importing.other_tools import (
-    CALLERS,
-    CLAUDE,
-    MAGE,
-    MEASURE,
-    MONOZUKURI,
-    invocation_records,
-    yaml_fields,
-)
+from mz_recordings.importing.other_tools import CALLERS, CLAUDE, MAGE, MEASURE, MONOZUKURI, invocation_records
 
 FILE_BYTES_MAX = 64_000_000
 ENTRIES_MAX = 20_000
@@ -102,7 +95,7 @@ def _status(value: object) -> str:
 def _numbered(records: Iterable[ImportedRecord]) -> tuple[ImportedRecord, ...]:
     """Return the records in the order of their time, those of one item and phase numbered."""
     numbers, numbered = Counter[tuple[str, str]](), list[ImportedRecord]()
-    for record in sorted(records, key=lambda record: record.at_us):
+    for record in sorted(records, key=lambda record: record.started_us):
         numbers[record.item, record.phase] += 1
         numbered.append(replace(record, attempt=numbers[record.item, record.phase]))
     return tuple(numbered)
@@ -164,7 +157,7 @@ def _monozukuri_run(files: HistoryFiles, folder: Path) -> ImportedRunRead:
 
 def _phase_record(item: str, phase: Json, at_us: int) -> ImportedRecord:
     return ImportedRecord(
-        item=item, phase=_status(phase.get("phase")) or "unknown", attempt=1, at_us=at_us,
+        item=item, phase=_status(phase.get("phase")) or "unknown", attempt=1, started_us=at_us,
         tokens=count(phase.get("actual_tokens")), estimated_tokens=count(phase.get("estimated_tokens")),
         estimated_nanousd=nanousd(phase.get("estimated_usd")),
     )  # fmt: skip
@@ -209,20 +202,16 @@ def _generation(stats: Json, generations: Iterable[str]) -> str:
     return max(begun, key=lambda name: begun[name], default="")
 
 
-def _mage_stats(files: HistoryFiles) -> Iterator[dict[str, object]]:
-    """Yield the `stats` of calls, as nested records."""
+def _mage_stats(files: HistoryFiles) -> Iterator[Json]:
+    """Yield the `stats` of calls."""
     for folder in HISTORIES:
         for path in files.entries(files.root / folder, lambda entry: "stats" in entry.name and entry.is_file()):
-            record = dict[str, object]()
-            for name, text in yaml_fields(files.text(path).encode()).items():
-                value = int(text) if text.isascii() and text.isdigit() and len(text) < 18 else text
-                outer, dot, inner = name.partition(".")
-                if not dot:
-                    record.setdefault(outer, {} if text == "" else value)
-                elif isinstance(record.get(outer), dict):
-                    record[outer] = {**mapping(record[outer]), inner: value}
-            if string(record.get("caller")) in CALLERS and time_us(record.get("started_at")) is not None:
-                yield record
+            try:
+                stats = mapping(parse_yaml(files.text(path), path.name).value)
+            except MzError:
+                stats = {}
+            if string(stats.get("caller")) in CALLERS and time_us(stats.get("started_at")) is not None:
+                yield stats
             else:
                 files.note(path)
 
@@ -239,47 +228,44 @@ def _mage_run(
             files.note(files.root / ISSUES, number)
         if not issue or not identity:
             continue
-        own = [record for entry in invocation_records(issue) if (record := _mage_record(entry, identity))]
+        own = [_mage_record(entry, identity) for entry in invocation_records(issue) if time_us(entry.get("started_at"))]
         if string(issue.get("issue_type")) in ("", "task"):
-            begin_us = min((record.at_us for record in own if record.item), default=None)
+            begin_us = min((record.started_us for record in own if record.item), default=None)
             items.append(
                 ImportedItem(
                     name=sanitize_name(identity), status=_status(issue.get("status")), started_us=begin_us,
                     ended_us=time_us(issue.get("closed_at")),
                 )
             )  # fmt: skip
-        records |= {(record.item, record.phase, record.at_us): record for record in own}
+        records |= {(record.item, record.phase, record.started_us): record for record in own}
     for entry in stats:
-        if record := _mage_record(entry, string(entry.get("task_id")) or str(entry.get("task_id", ""))):
-            records[record.item, record.phase, record.at_us] = record
+        record = _mage_record(entry, str(entry.get("task_id", "")))
+        records[record.item, record.phase, record.started_us] = record
     numbered = _numbered(records.values())
     state = next((state for state in STATES if state in refs), "running" if "" in refs else "")
     return ImportedRunRead(
         run=name, system=MAGE, status=state,
         base_commit=Commit(refs["start"]) if "start" in refs else None,
         head=next((Commit(refs[key]) for key in ("merged", "finished", "", "abandoned") if key in refs), None),
-        started_us=numbered[0].at_us if numbered else None,
-        ended_us=max((record.at_us + (record.duration_ms or 0) * 1000 for record in numbered), default=None),
+        started_us=numbered[0].started_us if numbered else None,
+        ended_us=max((record.started_us + (record.duration_ms or 0) * 1000 for record in numbered), default=None),
         items=tuple(items), records=numbered, damaged=len(files.damaged) - earlier,
     )  # fmt: skip
 
 
-def _mage_record(record: Json, item: str) -> ImportedRecord | None:
-    """Return a record of a call; None without a time. That of a `measure` is on every issue which it made, and belongs
-    to none."""
-    at_us, caller = time_us(record.get("started_at")), string(record.get("caller"))
-    if at_us is None:
-        return None
+def _mage_record(record: Json, item: str) -> ImportedRecord:
+    """Return a record of a call. That of a `measure` is on each issue which it made, and belongs to none."""
+    caller = string(record.get("caller"))
     tokens, before, after = (mapping(record.get(key)) for key in ("tokens", "loc_before", "loc_after"))
     duration_s, diff = count(record.get("duration_s")), mapping(record.get("diff"))
     read, written = count(tokens.get("cache_read")), count(tokens.get("cache_creation"))
     uncached = count(tokens.get("input"))
     return ImportedRecord(
         item="" if caller == MEASURE else sanitize_name(item), phase=caller, attempt=1, agent=CLAUDE,
-        status=_status(record.get("status")), at_us=at_us,
+        status=_status(record.get("status")), started_us=time_us(record.get("started_at")) or 0,
         duration_ms=None if duration_s is None else duration_s * 1000,
         input=None if uncached is None else uncached + (read or 0) + (written or 0), output=count(tokens.get("output")),
-        cache_read=read, cache_write=written, reported_nanousd=nanousd(record.get("cost_usd")),
+        cache_read=read, cache_write=written, reported_nanousd=nanousd(str(record.get("cost_usd"))),
         code_before=count(before.get("production")), code_after=count(after.get("production")),
         tests_before=count(before.get("test")), tests_after=count(after.get("test")),
         files=count(diff.get("files")),

@@ -121,7 +121,7 @@ class StatsReader(Reader):
     is_text = True
 
     def read(self, data: bytes) -> Iterator[TranscriptRecord]:
-        fields = yaml_fields(data)
+        fields = _yaml_fields(data)
         yield SessionInfo(session=fields.get("session_id", ""), at_us=time_us(fields.get("started_at")))
         usage = _usage({name.removeprefix("tokens."): int(text) for name, text in fields.items()
                         if name.startswith("tokens.") and text.isdigit()})  # fmt: skip
@@ -132,7 +132,7 @@ class StatsReader(Reader):
 
     @staticmethod
     def matches_text(head: bytes) -> bool:
-        fields = yaml_fields(head)
+        fields = _yaml_fields(head)
         return fields.get("caller") in CALLERS and "tokens.input" in fields and "session_id" in fields
 
 
@@ -154,7 +154,7 @@ def invocation_records(issue: Json) -> Iterator[Json]:
             yield record
 
 
-def yaml_fields(data: bytes) -> dict[str, str]:
+def _yaml_fields(data: bytes) -> dict[str, str]:
     """Return the fields of a simple YAML document, nested ones as `outer.inner`. The first of a name counts."""
     fields: dict[str, str] = {}
     outer = ""
