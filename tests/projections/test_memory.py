@@ -161,6 +161,19 @@ def test_an_answer_is_kept_with_its_question() -> None:
     assert text_of(again, texts) == text_of(learning, texts), "what is approved later takes nothing back"
 
 
+@pytest.mark.parametrize(
+    ("answers", "layer"),
+    [((NOTE,), "feature"), ((NOTE, NOTE), "project"), ((NOTE, ACTOR), "feature"), ((NOTE, ACTOR, ACTOR), "project")],
+    ids=["one", "alike", "another", "the last two"],
+)
+def test_an_answer_that_people_give_alike_in_two_features_reaches_all(answers: tuple[Digest, ...], layer: str) -> None:
+    question = HumanRequested(phase="plan", unit="", question_kind=QuestionKind.APPROVAL, code="size", detail=DIGEST)
+    (learning,) = taught(*features(*((question, replace(ANSWER, note=answer)) for answer in answers))).values()
+    assert (learning.layer, len(learning.features)) == (layer, len(answers))
+    alone = MemoryRules(answer_features=3)
+    assert taught(*features((question, ANSWER), (question, ANSWER)), rules=alone)[learning.key].layer == "feature"
+
+
 def test_the_next_call_asks_for_the_rule_that_was_violated() -> None:
     opened = (*OPENED, PhaseStarted(phase="plan", iteration=1), UnitStarted(phase="plan", unit="", iteration=1))
     state = state_after(*opened, *refused_reply(ref("plan")))

@@ -277,7 +277,7 @@ def why(learning: str, as_json: bool) -> None:
         return
     rules, chosen = shape.rules, shape.learning
     limit = "" if chosen.confidence is None else f", confidence {chosen.confidence:.2f} of {rules.project_confidence}"
-    lines = [f"rules {len(chosen.features)} of {rules.project_features} features{limit}"]
+    lines = [f"rules {len(chosen.features)} of {rules.features_min(chosen.kind)} features{limit}"]
     if shape.shared:
         source = shape.shared
         lines.append(f"shared from {source.project} by {source.person}: {source.reason} ({source.event_ref})")

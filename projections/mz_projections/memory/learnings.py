@@ -30,6 +30,8 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Features with evidence that lift a learning to all features,"""
     project_confidence: Share = 0.8
     """unless its confidence is known and lower."""
+    answer_features: Count = 2
+    """Features in which people gave the same answer to the same question, for an answer instead."""
     suppress_below: Share = 0.5
     """Confidence below which a learning is no longer given,"""
     suppress_uses: Count = 3
@@ -42,6 +44,10 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Delivered features, none failed, that verify a pattern, if tests ran in one of them."""
     anti_pattern_failures: Count = 2
     """Features with failed gates that verify an anti-pattern."""
+
+    def features_min(self, kind: Kind) -> int:
+        """Return how many features lift a learning to the project layer."""
+        return self.answer_features if kind == "answer" else self.project_features
 
 
 DEFAULT_RULES = MemoryRules()
@@ -136,9 +142,11 @@ def _learning(
     counted += [True] * any(item.mended and item.paths for item in evidence)
     helped, used = counted.count(True), len(counted)
     confidence = helped / used if used else None
-    features = tuple(dict.fromkeys(row.feature for row, item in sources if item.project is None))
+    own = [(row.feature, item.note) for row, item in sources if item.project is None]
+    features = tuple(dict.fromkeys(feature for feature, _ in own))
     is_low = confidence is not None and confidence < rules.project_confidence
-    is_project = len(features) >= rules.project_features and not is_low
+    agreeing = {feature for feature, note in own if kind != "answer" or note == own[-1][1]}
+    is_project = len(agreeing) >= rules.features_min(kind) and not is_low
     is_project = is_project or (decision is not None and decision.is_promoted)
     is_shared = any(item.project is not None for item in evidence)
     status: Status = "active"
