@@ -504,6 +504,7 @@ class SelectedLearning(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str = ""
     """Empty: from a recording that did not know ids; the log does not name it."""
+    kind: str = ""
     text: str
     is_repeated: bool = False
     """It is about the very failure that the call has to fix."""

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from mz_engine.effects.prompt import SessionPlan, compose_prompt
-from mz_engine.effects.steps import Do, StepContext
+from mz_engine.effects.prompt import ComposedPrompt, SessionPlan, compose_prompt, gather_material
+from mz_engine.effects.steps import Do, StepContext, Steps
 from mz_engine.model.config import Config, Limits
 from mz_engine.model.pipeline import PhaseContext
 from mz_engine.ports import Memory, Secrets, SelectedLearning, Selection, Workspace
@@ -84,6 +84,11 @@ FILES = {"README.md": b"r" * 400, "big.md": b"b" * 40_000}
 FAILURES = b'{"check": ["tests/test_one", "tests/test_two"]}'
 
 
+def all_steps(context: StepContext) -> Steps[ComposedPrompt]:
+    material = yield from gather_material(context, BUILDER, "key")
+    return (yield from compose_prompt(context, context.phase.prompt or "", SessionPlan(), material))
+
+
 def composed(use: PhaseContext, failures: bytes | None = None) -> ContextComposed:
     """The ledger of the trial's first prompt."""
     pins = trial.pins(config=Config())
@@ -96,7 +101,7 @@ def composed(use: PhaseContext, failures: bytes | None = None) -> ContextCompose
     answers: Mapping[object, object] = {
         Workspace.paths: tuple(FILES), Blobs.get: LONG.encode(), Memory.select: Selection(),
     }  # fmt: skip
-    steps, reply = compose_prompt(context, BUILDER, context.phase.prompt or "", SessionPlan(), "key"), None
+    steps, reply = all_steps(context), None
     while True:
         try:
             step = steps.send(reply)

@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from mz_engine.artifacts.parse import extract_learnings
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.memory.select import is_held_out, select
+from mz_engine.model.config import MemorySettings
+from mz_engine.model.pipeline import Escalation, NoLearningCheck
 from mz_engine.model.rules import Extraction, RuleSet
 from mz_engine.paths import BLOBS_FOLDER, LOG_FILE
 from mz_engine.ports import CallSpec, MemoryQuery, Selection
@@ -30,7 +32,9 @@ from mz_projections.memory.evidence import Evidence, Kind, fold_memory, learning
 from mz_projections.memory.learnings import DEFAULT_RULES, Learning
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
-from mz_qa.simulation.world import Files, ScriptedReply, SimulatedPorts, World
+from mz_qa.simulation.world import Files, ScriptedReply, SimulatedAdapter, SimulatedPorts, World
+from mz_recordings.past_runs.ports import ReplayInputs
+from mz_recordings.past_runs.replay import FeatureReplay
 
 from tests.support.samples import sample
 from tests.support.workshop import Copy, Workshop
@@ -269,6 +273,31 @@ def test_what_other_projects_share_is_told_if_the_settings_say_so(tmp_path: Path
     assert set(shared) == ({b"Totals are in cents."} if takes_shared else set()), "the project's log has the text"
     prompts = [world.blobs.get(e.prompt).decode() for e in events if isinstance(e, AgentRequested)]
     assert any("> Totals are in cents." in prompt for prompt in prompts) is takes_shared
+
+
+@pytest.mark.parametrize(("kind", "raised"), [("convention", ""), ("pattern", "no_lesson")])
+def test_a_better_tier_is_used_where_no_learning_of_a_kind_concerns_the_call(
+    tmp_path: Path, kind: Kind, raised: str
+) -> None:
+    pins = memory.memory_pins(300)
+    build = pins.pipeline.find_phase("build")
+    assert build.agent
+    escalate = (Escalation(to="premium", rule="no_lesson"),)
+    phases = [
+        replace(p, agent=replace(build.agent, escalate=escalate)) if p == build else p for p in pins.pipeline.phases
+    ]
+    pipeline = replace(pins.pipeline, phases=tuple(phases), checks={"no_lesson": NoLearningCheck(of=kind)})
+    pins = replace(pins, pipeline=pipeline, config=replace(pins.config, memory=MemorySettings(shared=True)))
+    world = World(trial.FILES, memory.script, memory.commands)
+    world.user_memory = user_memory(tmp_path)
+    trial.begin(world, pins, {"f": ()})
+    drive_run(world, trial.RUN, pins, 1)
+    stream = list(world.store.read(feature_stream(trial.RUN, "f")))
+    requests = [item.event for item in stream if isinstance(item.event, AgentRequested)]
+    assert {e.escalated_by for e in requests if (e.ref.phase, e.ref.role) == ("build", BUILDER)} == {raised}
+    ports = SimulatedPorts(world)
+    inputs = ReplayInputs(blobs=world.blobs, trees=ports.workspace, adapters={"simulated": SimulatedAdapter()})
+    assert FeatureReplay(stream, pins, inputs, "main").run().divergences == (), "without the user's log"
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import click
 from mz_engine.effects.guidance import compose_head
-from mz_engine.effects.prompt import ComposedPrompt, SessionPlan, compose_prompt
+from mz_engine.effects.prompt import ComposedPrompt, SessionPlan, compose_prompt, gather_material
 from mz_engine.effects.steps import Do, StepContext, Steps
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.repository import base_commit
@@ -73,8 +73,8 @@ def preview(root: Path, plan: RunPlan, phase: str, item: str) -> ComposedPrompt:
     workspace = GitWorkspace(root, plan.pins.config.workspace)
     ports = cast(Ports, SimpleNamespace(workspace=workspace, blobs=blobs, secrets=Secrets({}), memory=memory))
     head, key = run_reads(compose_head(context, BUILDER), ports), context.key("agent.builder", 1)
-    composed = compose_prompt(context, BUILDER, context.phase.prompt or "", SessionPlan(), key, head.texts)
-    return run_reads(composed, ports)
+    material = run_reads(gather_material(context, BUILDER, key, head.texts), ports)
+    return run_reads(compose_prompt(context, context.phase.prompt or "", SessionPlan(), material), ports)
 
 
 def run_reads(steps: Steps[T], ports: Ports) -> T:

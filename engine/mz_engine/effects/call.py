@@ -33,7 +33,7 @@ from mz_engine.effects.prompt import (
     Scope,
     compose_prompt,
     configured_model,
-    context_tokens_max,
+    gather_material,
     plan_session,
     provide_files,
 )
@@ -77,19 +77,20 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
         return
     use = phase.call_of(action.role)
     template = use.prompt if isinstance(use, AgentReview) else phase.prompt or phase.phase
-    broken = yield from broken_rules(context, use.escalate)
-    called = caller(context.pins, phase_state, unit_run, phase, action.role, broken)
-    agent, tier, escalated_by = called.agent, called.tier, called.raised_by
+    called = caller(context.pins, phase_state, unit_run, phase, action.role)
+    agent, key = called.agent, context.key(f"agent.{action.role}", action.attempt)
     if agent not in called.allowed:
         yield from emit(FeatureHeld(hold=Hold.FATAL, code=NO_OTHER_AGENT))
         return
     adapter = yield from call_port(Agents.adapter, agent)
-    key = context.key(f"agent.{action.role}", action.attempt)
-    model = configured_model(config, agent, tier) or adapter.capabilities().models[tier]
+    head = yield from compose_head(context, action.role, adapter.capabilities().skills)
+    material = yield from gather_material(context, action.role, key, head.texts)
+    if broken := (yield from broken_rules(context, use.escalate, material.selection.learnings)):
+        called = caller(context.pins, phase_state, unit_run, phase, action.role, broken)
+    model = configured_model(config, agent, called.tier) or adapter.capabilities().models[called.tier]
     session_plan = yield from plan_session(context, action.role, agent, model, key)
     session = session_plan.continued_session
-    head = yield from compose_head(context, action.role, adapter.capabilities().skills)
-    composed = yield from compose_prompt(context, action.role, template, session_plan, key, head.texts)
+    composed = yield from compose_prompt(context, template, session_plan, material)
     prompt = adapter.format_prompt(composed.text)
     worktree, laid_out = yield from _lay_out(context, composed.scope)
     yield from provide_files(context, action.role, worktree, head.files)
@@ -128,15 +129,14 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
         prompt_tokens=tokens if session else None,
         full_prompt_tokens=adapter.estimate_tokens(adapter.format_prompt(composed.full_text)) if session else None,
         counted_tokens=counted,
-        escalated_to=tier if escalated_by else "",
-        escalated_by=escalated_by,
+        escalated_to=called.tier if called.raised_by else "",
+        escalated_by=called.raised_by,
         routed_to=called.routed_to,
         laid_out=laid_out,
         card=head.card,
         skills=head.skills,
     )
-    granted: bool = yield ReserveCall(composed.ledger(key, prompt, context_tokens_max(context, action.role)), request)
-    if granted:
+    if (yield ReserveCall(composed.ledger(key, prompt, material.tokens_max), request)):
         result = yield from call_port(Agents.call, spec)
         yield from _record_outcome(request, result, context)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from mz_events.names import Commit, Path
 
@@ -10,18 +11,29 @@ from mz_engine.artifacts.feature_rules import rule_finding
 from mz_engine.decide.conditions import artifacts_in_view
 from mz_engine.decoding.regex import find_matches
 from mz_engine.effects.steps import StepContext, Steps, call_port, get_text, get_texts
-from mz_engine.model.pipeline import AddedCheck, ChangesCheck, Check, FirstCheck, PathsCheck, RequestCheck, ValueCheck
+from mz_engine.model.pipeline import (
+    AddedCheck,
+    ChangesCheck,
+    Check,
+    FirstCheck,
+    NoLearningCheck,
+    PathsCheck,
+    RequestCheck,
+    ValueCheck,
+)
 from mz_engine.model.rules import RuleFinding
 from mz_engine.path_patterns import matches
-from mz_engine.ports import Workspace
+from mz_engine.ports import SelectedLearning, Workspace
 
 LINE_CHARS_MAX = 2000
 """Longer lines are searched up to here; as added lines they are a violation of their own."""
 QUOTE_CHARS_MAX = 200
 
 
-def check_findings(context: StepContext, name: str, check: Check) -> Steps[tuple[RuleFinding, ...]]:
-    """Return how the feature breaks a rule of its pipeline."""
+def check_findings(
+    context: StepContext, name: str, check: Check, given: Sequence[SelectedLearning]
+) -> Steps[tuple[RuleFinding, ...]]:
+    """Return how the feature breaks a rule of its pipeline; `given` are the learnings of the next call."""
     match check:
         case RequestCheck(pattern=pattern):
             started = context.phase_state.progress.started
@@ -44,6 +56,9 @@ def check_findings(context: StepContext, name: str, check: Check) -> Steps[tuple
             in_view = artifacts_in_view(artifact, context.phase_state, context.unit_run, context.phase)
             ids = dict.fromkeys(id_ for parsed in in_view for id_ in parsed.new_ids)
             return tuple(rule_finding(name, id_, f"{artifact} names {id_} for the first time") for id_ in ids)
+        case NoLearningCheck(of=kind):
+            is_broken = all(learning.kind != kind for learning in given)
+            return (rule_finding(name, "", f"no {kind} is known that concerns the call"),) if is_broken else ()
 
 
 def _changes(context: StepContext, check: ChangesCheck) -> Steps[tuple[Commit, list[tuple[Path, str]]]]:

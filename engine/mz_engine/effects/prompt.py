@@ -265,21 +265,38 @@ class ComposedPrompt(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def compose_prompt(
-    context: StepContext, role: str, template: str, session_plan: SessionPlan, key: str, head: tuple[HeadText, ...] = ()
-) -> Steps[ComposedPrompt]:
-    """Compose the prompt for the call with this key, headed by these texts; in a continued session it holds only new
-    content."""
+class Material(msgspec.Struct, frozen=True, kw_only=True):
+    """What a prompt is made of."""
+
+    scope: Scope | None
+    data: PromptData
+    tokens_max: int | None
+    selection: Selection
+
+
+def gather_material(context: StepContext, role: str, key: str, head: tuple[HeadText, ...] = ()) -> Steps[Material]:
+    """Gather the material for the prompt of the call with this key, headed by these texts."""
     scope, data = (yield from _scope(context)), replace((yield from _gather_data(context, role)), head=head)
     tokens_max = context_tokens_max(context, role)
     selection = yield from select_learnings(context, data, key, tokens_max)
-    data, left_out = yield from _fit_context(context, with_learnings(data, selection.learnings), tokens_max, scope)
+    return Material(scope=scope, data=data, tokens_max=tokens_max, selection=selection)
+
+
+def compose_prompt(
+    context: StepContext, template: str, session_plan: SessionPlan, material: Material
+) -> Steps[ComposedPrompt]:
+    """Compose a prompt; in a continued session it holds only new content."""
+    scope, selection, data = material.scope, material.selection, material.data
+    data = with_learnings(data, selection.learnings)
+    data, left_out = yield from _fit_context(context, data, material.tokens_max, scope)
     left_out += tuple(ContextPart(source=LEARNING, name=item.id, left_out=True) for item in selection.left_out)
     learnings = []
     for learning in selection.learnings:
         if learning.id:
             blob = yield from put_blob(learning.text)
-            learnings.append(ComposedLearning(id=learning.id, text=blob, is_repeated=learning.is_repeated))
+            learnings.append(
+                ComposedLearning(id=learning.id, kind=learning.kind, text=blob, is_repeated=learning.is_repeated)
+            )
     templates, session = context.pins.templates, session_plan.continued_session
     text = full_text = head_of(data) + render(templates, template, data)
     marks: set[str] = set()

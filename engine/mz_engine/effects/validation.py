@@ -58,7 +58,7 @@ from mz_engine.model.pins import MET
 from mz_engine.model.pipeline import Condition, FirstCheck, Gate, PhaseOutput, PreparedCommand
 from mz_engine.model.rules import ExistingPaths, FeatureRuleInput, ParsedArtifact, RuleFinding
 from mz_engine.path_patterns import matches, select
-from mz_engine.ports import FILE_BYTES_MAX, Memory, RepositoryUnusable, Secrets, Workspace
+from mz_engine.ports import FILE_BYTES_MAX, Memory, RepositoryUnusable, Secrets, SelectedLearning, Workspace
 
 KILLED = "killed"
 """The field `exit` of the result of a command that ran out of time."""
@@ -444,10 +444,12 @@ def check_feature_rule(action: CheckRule, context: StepContext) -> Effect:
     yield from emit((yield from gate_checked(context, action.rule, action.cause, findings)))
 
 
-def feature_findings(context: StepContext, rule: str) -> Steps[tuple[RuleFinding, ...]]:
+def feature_findings(
+    context: StepContext, rule: str, given: Sequence[SelectedLearning] = ()
+) -> Steps[tuple[RuleFinding, ...]]:
     """Return how the feature breaks a rule, of its pipeline or a built-in one."""
     if check := context.pins.pipeline.checks.get(rule):
-        return (yield from check_findings(context, rule, check))
+        return (yield from check_findings(context, rule, check, given))
     texts = yield from artifact_texts(context)
     of_units = {name.partition("/")[0] for name in texts if "/" in name}
     rules = {output.artifact: output.rules for phase in context.pins.pipeline.phases for output in phase.outputs}
@@ -464,11 +466,13 @@ def feature_findings(context: StepContext, rule: str) -> Steps[tuple[RuleFinding
     return tuple(FEATURE_RULES[rule](rule_input))
 
 
-def broken_rules(context: StepContext, conditions: Sequence[Condition]) -> Steps[tuple[str, ...]]:
-    """Return the rules of these conditions that the feature breaks."""
+def broken_rules(
+    context: StepContext, conditions: Sequence[Condition], given: Sequence[SelectedLearning] = ()
+) -> Steps[tuple[str, ...]]:
+    """Return the rules of these conditions that the feature breaks; `given` are the learnings of the next call."""
     broken = []
     for rule in dict.fromkeys(condition.rule for condition in conditions):
-        if rule is not None and (yield from feature_findings(context, rule)):
+        if rule is not None and (yield from feature_findings(context, rule, given)):
             broken.append(rule)
     return tuple(broken)
 

@@ -50,7 +50,7 @@ def select(
             text = with_patch if len(with_patch) <= characters_left else text
         if reason is None:
             characters_left -= len(text)
-            chosen.append(SelectedLearning(id=learning.id, text=text, is_repeated=is_repeated))
+            chosen.append(SelectedLearning(id=learning.id, kind=learning.kind, text=text, is_repeated=is_repeated))
         else:
             left_out.append(LearningLeftOut(id=learning.id, reason=reason))
     return Selection(tuple(chosen), tuple(left_out))

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 from mz_events.names import BUILDER
+from mz_projections.memory.evidence import Kind
 
 from mz_engine.decoding.quantity import Duration, default_duration
 from mz_engine.model.agent_description import parsed_by
@@ -435,7 +436,13 @@ class FirstCheck(CheckBase, frozen=True, kw_only=True, tag="first"):
     artifact: str
 
 
-Check = PathsCheck | AddedCheck | RequestCheck | ValueCheck | FirstCheck
+class NoLearningCheck(CheckBase, frozen=True, kw_only=True, tag="no_learning"):
+    """The call is given a learning of this kind."""
+
+    of: Kind
+
+
+Check = PathsCheck | AddedCheck | RequestCheck | ValueCheck | FirstCheck | NoLearningCheck
 
 
 class Pipeline(PipelineStruct, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ from mz_engine.model.pipeline import (
     AddedCheck,
     Escalation,
     FirstCheck,
+    NoLearningCheck,
     PathsCheck,
     PersonGate,
     Phase,
@@ -421,6 +422,8 @@ def _check_own_rules(pipeline: Pipeline, known_names: KnownNames) -> Iterator[Li
                 artifacts = {(*route, "unless_in"): artifact} if artifact else {}
             case RequestCheck(pattern=expression):
                 pass
+            case NoLearningCheck():
+                pass
             case ValueCheck():
                 artifacts = {(*route, "artifacts", number): text for number, text in enumerate(check.artifacts)}
             case FirstCheck(artifact=artifact):
@@ -453,11 +456,18 @@ def _demands_names(rule_set: RuleSet, route: str | None) -> bool:
 
 
 def _check_first_uses(pipeline: Pipeline) -> Iterator[LintFinding]:
-    """Yield MZ3004 where a check of the kind `first` is made before its artifact can exist."""
+    """Yield MZ3004 where a check of the kind `first` is made before its artifact can exist, MZ3023 where one of the
+    kind `no_learning` is not about a call that is given learnings."""
     for position, phase in enumerate(pipeline.phases):
         uses = [((*route, "rule"), entry.rule) for route, entry in conditions_of(phase)]
         for route, rule in (*entries_of(phase, "gates", "rule"), *uses):
             check, made = pipeline.checks.get(rule or ""), pipeline.phases[: position + (route[0] != "when")]
+            if isinstance(check, NoLearningCheck) and (
+                route[:2] != ("agent", "escalate") or not phase.context.learnings
+            ):
+                message = f"`{rule}` is about the learnings that the next call of the agent is given"
+                hint = "use it in `agent: {escalate}` of a phase with `context: {learnings: TOKENS}`"
+                yield LintFinding(("phases", position, *route), "MZ3023", message, hint)
             artifact = check.artifact if isinstance(check, FirstCheck) else ""
             producer = producer_of(artifact, pipeline.phases)
             if producer and not producer_of(artifact, made):

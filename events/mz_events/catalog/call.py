@@ -131,10 +131,12 @@ class ContextPart(EventPart, frozen=True, kw_only=True, omit_defaults=True):
     """It did not fit: the prompt does not show it."""
 
 
-class ComposedLearning(EventPart, frozen=True, kw_only=True):
+class ComposedLearning(EventPart, frozen=True, kw_only=True, omit_defaults=True):
     """A learning that a call was given."""
 
     id: str
+    kind: str = ""
+    """Empty: an older mz did not say."""
     text: Digest
     is_repeated: bool = False
     """It is about the very failure that the call has to fix."""
@@ -151,7 +153,7 @@ class LearningLeftOut(EventPart, frozen=True, kw_only=True):
 class ContextComposed(OutcomeEvent, frozen=True, kw_only=True, omit_defaults=True, tag="context.composed"):
     """What the prompt of the request that follows consists of; the parts that are not left out add up to the prompt."""
 
-    SCHEMA = 3
+    SCHEMA = 4
     key: str
     """Key of the call."""
     parts: tuple[ContextPart, ...] = ()

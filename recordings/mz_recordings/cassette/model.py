@@ -176,6 +176,7 @@ class RecordedLearning(CassetteStruct, frozen=True, kw_only=True):
     call: str = ""
     """The call's key after run and feature; empty in older recordings, which name the failure to fix instead."""
     id: str = ""
+    kind: str = ""
     is_repeated: bool = False
     signature: str = ""
     text: str

@@ -251,7 +251,9 @@ class RecordedPorts:
         composed = self.stream.find_near(ContextComposed)
         if composed is not None and composed.key == query.call:
             texts = [(item, self.blobs.get(item.text).decode("utf-8", "replace")) for item in composed.learnings]
-            selected = (SelectedLearning(id=i.id, text=text, is_repeated=i.is_repeated) for i, text in texts)
+            selected = (
+                SelectedLearning(id=i.id, kind=i.kind, text=text, is_repeated=i.is_repeated) for i, text in texts
+            )
             return Selection(tuple(selected), composed.left_out)
         for recorded in self.stream.events[self.stream.position :] if query.failure else ():
             if isinstance(recorded.event, AgentRequested | CallOverBudget):

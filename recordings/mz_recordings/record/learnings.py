@@ -30,7 +30,9 @@ def logged_learnings(log: Store, blobs: Blobs, run: str, feature: str) -> Iterat
         if isinstance(recorded.event, AgentRequested) and composed and composed.key == recorded.event.ref.key:
             for item in composed.learnings:
                 call, text = composed.key.split("/", 2)[2], blobs.get(item.text).decode("utf-8", "replace")
-                yield RecordedLearning(feature=feature, call=call, id=item.id, is_repeated=item.is_repeated, text=text)
+                yield RecordedLearning(
+                    feature=feature, call=call, id=item.id, kind=item.kind, is_repeated=item.is_repeated, text=text
+                )
         elif isinstance(recorded.event, AgentRequested):
             unit_run = state.unit_run if isinstance(state, InPhase) else None
             if unit_run is not None and unit_run.reports and (signature := failure_of(unit_run)):

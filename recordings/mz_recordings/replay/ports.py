@@ -127,7 +127,9 @@ class RecordedMemory:
         self._by_call: dict[str, list[SelectedLearning]] = {}
         self._texts_by_signature: dict[str, list[str]] = {}
         for learning in learnings:
-            selected = SelectedLearning(id=learning.id, text=learning.text, is_repeated=learning.is_repeated)
+            selected = SelectedLearning(
+                id=learning.id, kind=learning.kind, text=learning.text, is_repeated=learning.is_repeated
+            )
             if learning.call:
                 self._by_call.setdefault(learning.call, []).append(selected)
             else:
