@@ -170,8 +170,8 @@ def test_an_answer_that_people_give_alike_in_two_features_reaches_all(answers: t
     question = HumanRequested(phase="plan", unit="", question_kind=QuestionKind.APPROVAL, code="size", detail=DIGEST)
     (learning,) = taught(*features(*((question, replace(ANSWER, note=answer)) for answer in answers))).values()
     assert (learning.layer, len(learning.features)) == (layer, len(answers))
-    alone = MemoryRules(answer_features=3)
-    assert taught(*features((question, ANSWER), (question, ANSWER)), rules=alone)[learning.key].layer == "feature"
+    stricter = MemoryRules(answer_features=3)
+    assert taught(*features((question, ANSWER), (question, ANSWER)), rules=stricter)[learning.key].layer == "feature"
 
 
 def test_the_next_call_asks_for_the_rule_that_was_violated() -> None:

@@ -31,9 +31,9 @@ QUOTE_CHARS_MAX = 200
 
 
 def check_findings(
-    context: StepContext, name: str, check: Check, given: Sequence[SelectedLearning]
+    context: StepContext, name: str, check: Check, learnings: Sequence[SelectedLearning]
 ) -> Steps[tuple[RuleFinding, ...]]:
-    """Return how the feature breaks a rule of its pipeline; `given` are the learnings of the next call."""
+    """Return how the feature breaks a rule of its pipeline; `learnings` are those of the next call."""
     match check:
         case RequestCheck(pattern=pattern):
             started = context.phase_state.progress.started
@@ -57,7 +57,7 @@ def check_findings(
             ids = dict.fromkeys(id_ for parsed in in_view for id_ in parsed.new_ids)
             return tuple(rule_finding(name, id_, f"{artifact} names {id_} for the first time") for id_ in ids)
         case NoLearningCheck(of=kind):
-            is_broken = all(learning.kind != kind for learning in given)
+            is_broken = all(learning.kind != kind for learning in learnings)
             return (rule_finding(name, "", f"no {kind} is known that concerns the call"),) if is_broken else ()
 
 

@@ -445,11 +445,11 @@ def check_feature_rule(action: CheckRule, context: StepContext) -> Effect:
 
 
 def feature_findings(
-    context: StepContext, rule: str, given: Sequence[SelectedLearning] = ()
+    context: StepContext, rule: str, learnings: Sequence[SelectedLearning] = ()
 ) -> Steps[tuple[RuleFinding, ...]]:
     """Return how the feature breaks a rule, of its pipeline or a built-in one."""
     if check := context.pins.pipeline.checks.get(rule):
-        return (yield from check_findings(context, rule, check, given))
+        return (yield from check_findings(context, rule, check, learnings))
     texts = yield from artifact_texts(context)
     of_units = {name.partition("/")[0] for name in texts if "/" in name}
     rules = {output.artifact: output.rules for phase in context.pins.pipeline.phases for output in phase.outputs}
@@ -467,12 +467,12 @@ def feature_findings(
 
 
 def broken_rules(
-    context: StepContext, conditions: Sequence[Condition], given: Sequence[SelectedLearning] = ()
+    context: StepContext, conditions: Sequence[Condition], learnings: Sequence[SelectedLearning] = ()
 ) -> Steps[tuple[str, ...]]:
-    """Return the rules of these conditions that the feature breaks; `given` are the learnings of the next call."""
+    """Return the rules of these conditions that the feature breaks; `learnings` are those of the next call."""
     broken = []
     for rule in dict.fromkeys(condition.rule for condition in conditions):
-        if rule is not None and (yield from feature_findings(context, rule, given)):
+        if rule is not None and (yield from feature_findings(context, rule, learnings)):
             broken.append(rule)
     return tuple(broken)
 
