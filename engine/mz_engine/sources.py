@@ -20,10 +20,6 @@ from mz_engine.model.config import Sources
 from mz_engine.path_patterns import matches
 
 NON_BLANK = re.compile(rb"[^\s][^\n]*")
-QUOTED = re.compile(rb"\\([0-7]{3}|.)")
-ESCAPES = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
-
-
 KINDS = ("code", "tests", "prose")
 
 
@@ -44,6 +40,7 @@ class FileChange(NamedTuple):
     """What a patch changes in a file."""
 
     path: str
+    """Empty: no line of text changes."""
     insertions: int = 0
     deletions: int = 0
     added: int = 0
@@ -104,18 +101,15 @@ def count_source(kind: str, data: bytes) -> int:
 
 def parse_patch(patch: bytes) -> Iterator[FileChange]:
     """Yield the files of a patch of `git diff` without context lines."""
-    old = new = b""
-    counts, hunk = Counter[str](), False
-    for line in (*patch.split(b"\n"), b"diff --git "):
-        mark = line[:1]
+    old, new, counts, hunk = b"", b"", Counter[str](), False
+    for line in (*patch.split(b"\n")[1:], b"diff --git ") if patch else ():
         if line.startswith(b"diff --git "):
-            if old or new:
-                yield FileChange(_path(old if new == b"/dev/null" else new), **counts)
+            yield FileChange(_path(old if new == b"/dev/null" else new), **counts)
             old, new, counts, hunk = b"", b"", Counter[str](), False
-        elif hunk and mark == b"+":
-            counts.update(insertions=1, added=bool(line[1:].strip()))
-        elif hunk and mark == b"-":
-            counts.update(deletions=1, removed=bool(line[1:].strip()))
+        elif hunk and line.startswith(b"+"):
+            counts.update(insertions=1, added=int(line[1:].strip() != b""))
+        elif hunk and line.startswith(b"-"):
+            counts.update(deletions=1, removed=int(line[1:].strip() != b""))
         elif line.startswith(b"@@ "):
             hunk = True
         elif line.startswith(b"--- "):
@@ -125,13 +119,11 @@ def parse_patch(patch: bytes) -> Iterator[FileChange]:
 
 
 def _path(name: bytes) -> str:
-    """Return the path of a line `--- a/PATH` or `+++ b/PATH`, in which git quotes control characters."""
+    """Return the path of a line `--- a/PATH` or `+++ b/PATH`, in which git quotes control characters; empty for a file
+    without such lines: it is binary, empty, or only its mode changed."""
     name = name.removesuffix(b"\t")
     if name.startswith(b'"'):
-        name = QUOTED.sub(
-            lambda match: bytes((int(match[1], 8) & 255,)) if len(match[1]) == 3 else ESCAPES.get(match[1], match[1]),
-            name[1:-1],
-        )
+        name = name[1:-1].decode("unicode_escape").encode("latin-1")
     return name[2:].decode("utf-8", "surrogateescape")
 
 

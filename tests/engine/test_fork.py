@@ -174,6 +174,12 @@ def test_what_a_fork_has_of_its_own_is_no_setting_that_it_keeps(past: Past, tmp_
     assert not [*kept_settings("r9", forked, loaded, FORK_SETTINGS)]
 
 
+def test_what_no_run_reads_may_change(tmp_path: Path) -> None:
+    kept = load_config(tmp_path, {}, {}).config
+    (tmp_path / "mz.yaml").write_text("sources: {tests: [check/]}\nspecs: {a: {files: [a.md]}}\n")
+    assert not [*kept_settings("r9", kept, load_config(tmp_path, {}, {}))]
+
+
 def test_what_is_changed_is_pinned(past: Past) -> None:
     events, pins = past.stream(), past.pins
     _, state = fork_point(events, pins, 1)

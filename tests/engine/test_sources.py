@@ -88,6 +88,8 @@ def test_patches_are_read_whatever_the_lines_look_like() -> None:
         FileChange("a.py", insertions=3, deletions=2, added=2, removed=1),
         FileChange("n\nl ü.py", insertions=1, added=1),
         FileChange("old.py", deletions=1, removed=1),
+        FileChange(""),
+        FileChange(""),
     ]
     assert list(parse_patch(b"")) == []
 
@@ -113,7 +115,7 @@ def test_commits_are_counted_from_gits_objects(tmp_path: Path, monkeypatch: pyte
     new = repository.commit({"a.py": "a\n\n\nc\nd\n", "c.go": "x\n", 'x "y"\n.py': "\n"})
     change = reader.change(old, new)
     assert change is not None
-    assert (change.code, change.tests) == (LineChange(added=3, removed=2), LineChange(removed=1))
+    assert (change.code, repr(change.tests)) == (LineChange(added=3, removed=2), "LineChange(added=0, removed=1)")
     assert change.files == 4
     before, after = (sum(counts_of(reader, commit).values()) for commit in (old, new))
     assert after - before == 3 - 2 - 1

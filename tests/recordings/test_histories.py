@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mz_events.catalog.imported import ImportedItem, ImportedRunRead
+from mz_events.catalog.imported import ImportedRunRead
 from mz_events.codec import CODEC
 from mz_recordings.importing import histories
 from mz_recordings.importing.histories import ISSUES, HistoryFiles, imported_history
@@ -74,7 +74,7 @@ def test_generations_are_runs_with_their_issues_and_calls(tmp_path: Path) -> Non
     write(tmp_path, {"history/20260302-stitch-stats.yaml": STATS})
     (run,), damaged = imported(tmp_path, "mage")
     assert (run.run, run.status, run.base_commit, run.head, damaged) == (f"mage-{NEW}", "running", start, head, [])
-    assert [(item.name, item.status) for item in run.items] == [(f"{NEW}-a", "closed"), (f"{NEW}-b", "open")]
+    assert run.items == {f"{NEW}-a": "closed", f"{NEW}-b": "open"}
     measure, first, second = run.records
     assert (measure.item, measure.phase, measure.input) == ("", "measure", 900), "once, though two issues have it"
     assert (first.item, first.duration_ms, first.cache_read, first.reported_nanousd) == (f"{NEW}-a", 80_000, None, None)
@@ -87,12 +87,19 @@ def test_generations_are_runs_with_their_issues_and_calls(tmp_path: Path) -> Non
     assert (merged.status, merged.head, merged.records) == ("merged", head, run.records)
 
 
+def test_a_folder_of_a_repository_has_nothing_of_its_tags(tmp_path: Path) -> None:
+    repository = GitRepo(tmp_path)
+    repository.commit({"out/.beads/issues.jsonl": issue("bd-1", STITCH)})
+    repository.git("tag", f"{NEW}-start")
+    assert [run.run for run in imported(tmp_path / "out", "mage")[0]] == ["mage-out"]
+
+
 def test_without_tags_the_files_are_one_run(tmp_path: Path) -> None:
     record = {**STITCH, "tokens": {"input": -1}, "duration_s": "long", "loc_before": [], "cost_usd": "NaN"}
     lines = (issue("bd-1", record), "{broken", '{"title": "without an id"}', issue("bd-2", issue_type="epic"), "")
     write(tmp_path / "app", {ISSUES: "\n".join(lines), "history/1-stats.yaml": "caller: nobody\n"})
     (run,), damaged = imported(tmp_path / "app", "mage")
-    assert (run.run, run.status, run.base_commit, [item.name for item in run.items]) == ("mage-app", "", None, ["bd-1"])
+    assert (run.run, run.status, run.base_commit, list(run.items)) == ("mage-app", "", None, ["bd-1"])
     (only,) = run.records
     numbers = (only.input, only.output, only.duration_ms, only.code_before, only.reported_nanousd)
     assert numbers == (None, None, None, None, None)
@@ -124,7 +131,7 @@ def test_runs_are_read_wherever_the_folder_begins(tmp_path: Path, folder: str, i
     write(tmp_path, at(folder or "."))
     (run,), damaged = imported(tmp_path / inner, "monozukuri")
     assert (run.run, run.status, damaged) == ("monozukuri-run-7", "completed", [])
-    assert [(item.name, item.status) for item in run.items] == [("gone", "failed"), ("login", "pr-created")]
+    assert run.items == {"gone": "failed", "login": "pr-created"}
     code, prd = run.records
     assert (code.tokens, code.input, code.estimated_tokens, code.reported_nanousd) == (71_234, None, 60_000, None)
     assert (prd.tokens, prd.estimated_nanousd, prd.started_us - code.started_us) == (None, 100_000_000, 240_000_000)
@@ -133,7 +140,7 @@ def test_runs_are_read_wherever_the_folder_begins(tmp_path: Path, folder: str, i
 def test_the_older_folder_of_states_is_a_run(tmp_path: Path) -> None:
     write(tmp_path, {".monozukuri/state/login/status.json": {"status": "done"}})
     ((run,), _) = imported(tmp_path, "monozukuri")
-    assert (run.run, run.items) == ("monozukuri-state", (ImportedItem(name="login", status="done"),))
+    assert (run.run, run.items) == ("monozukuri-state", {"login": "done"})
 
 
 # both -----------------------------------------------------------------------------------------------------------------
@@ -151,14 +158,14 @@ def test_hostile_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(histories, "FILE_BYTES_MAX", 200_000)
     (folder / "h/results.json").write_text("x" * 300_000)
     (run,), damaged = imported(tmp_path, "monozukuri")
-    names = [item.name for item in run.items]
+    names = list(run.items)
     assert names[1:] == ["a", "h"]
     assert names[0].startswith("sha256-"), "no name of a path"
     assert sorted(damaged) == [f"runs/7/{name}" for name in (
         "a/cost.json", "b/state.json", "c/state.json", "d/state.json", "f/state.json", "g/state.json", "h/results.json",
     )]  # fmt: skip
     assert run.damaged == len(damaged)
-    assert max(len(item.status) for item in run.items) < 100
+    assert max(map(len, run.items.values())) < 100
 
 
 def test_what_is_too_much_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

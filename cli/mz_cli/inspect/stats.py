@@ -171,8 +171,8 @@ def imported_report(reader: SourceReader, run: ImportedRunRead) -> StatsReport:
         before=before or _recorded_totals((record.code_before, record.tests_before) for record in run.records),
         after=after or _recorded_totals((record.code_after, record.tests_after) for record in reversed(run.records)),
         items=tuple(
-            ItemStats(feature=item.name, status=item.status or "unknown", base=None, head=None, change=None)
-            for item in run.items
+            ItemStats(feature=name, status=status or "unknown", base=None, head=None, change=None)
+            for name, status in run.items.items()
         ),
         calls=calls,
     )

@@ -116,8 +116,8 @@ def runs(as_json: bool) -> None:
 
 def imported_line(run: ImportedRunRead) -> RunLine:
     return RunLine(
-        run=run.run, status="imported", pipeline=f"{run.system} {run.status}".strip(), base=run.base,
-        started_us=run.started_us, features={item.name: item.status or "unknown" for item in run.items},
+        run=run.run, status="imported", pipeline=f"{run.system} {run.status}".strip(), base="",
+        started_us=run.started_us, features={name: status or "unknown" for name, status in run.items.items()},
         fork_of=None,
     )  # fmt: skip
 

@@ -64,6 +64,8 @@ class SourceReader:
         """Return what differs between two commits; None if git does not have both."""
         if before is None or after is None:
             return None
+        if before == after:
+            return sum_changes((), self._sources)
         patch = self._git("-c", "core.quotePath=false", *DIFF, before, after, "--")
         return None if patch is None else sum_changes(parse_patch(patch), self._sources)
 

@@ -34,7 +34,7 @@ CALIBRATION_HEADER = """\
 MEMORY_FILE = "memory.yaml"
 """Beside `mz.yaml`: the rules of the memory; every run pins them."""
 RUN_OPTIONS = frozenset({"agent", "autonomy", "parallel_max"})
-READ_AT_USE = frozenset({"backlog", "integration", "notify", "recordings"})
+READ_AT_USE = frozenset({"backlog", "integration", "notify", "recordings", "sources", "specs"})
 """Settings of which a run keeps no value."""
 SETTINGS_TYPE = msgspec.inspect.type_info(Settings)
 

@@ -148,16 +148,6 @@ class ImportedPriced(DerivedEvent, frozen=True, kw_only=True, tag="imported.pric
     """Name, version and digest of the price table."""
 
 
-class ImportedItem(EventPart, frozen=True, kw_only=True, omit_defaults=True):
-    """An item of an imported run."""
-
-    name: str
-    status: str = ""
-    """As the other system calls it; empty: unknown."""
-    started_us: int | None = None
-    ended_us: int | None = None
-
-
 class ImportedRecord(EventPart, frozen=True, kw_only=True, omit_defaults=True):
     """What another system recorded of a call. Numbers that it does not tell are None."""
 
@@ -198,12 +188,11 @@ class ImportedRunRead(ExternalEvent, frozen=True, kw_only=True, tag="imported.ru
     """Name here: the system, and the name there."""
     system: str
     status: str = ""
-    base: str = ""
     base_commit: Commit | None = None
     head: Commit | None = None
     started_us: int | None = None
-    ended_us: int | None = None
-    items: tuple[ImportedItem, ...] = ()
+    items: dict[str, str] = {}
+    """Status by name, as the other system calls it; empty: unknown."""
     records: tuple[ImportedRecord, ...] = ()
     damaged: int = 0
     """Files, lines and records that could not be read."""

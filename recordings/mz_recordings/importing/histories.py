@@ -16,7 +16,7 @@ from mz_engine.decoding.yaml import parse_yaml
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.process import NO_USER_CONFIG, run_git, safe_environment
 from mz_engine.ports import RepositoryUnusable
-from mz_events.catalog.imported import ImportedItem, ImportedRecord, ImportedRunRead
+from mz_events.catalog.imported import ImportedRecord, ImportedRunRead
 from mz_events.names import Commit
 
 from mz_recordings.importing.names import sanitize_label, sanitize_name
@@ -81,10 +81,10 @@ def imported_history(files: HistoryFiles, system: str) -> tuple[ImportedRunRead,
     runs = list[ImportedRunRead]()
     for run in SYSTEMS[system](files):
         if run.items or run.records:
-            name, items, records = sanitize_name(f"{system}-{run.run}"), run.items, run.records
-            left_out = len(items[ENTRIES_MAX:]) + len(records[ENTRIES_MAX:])
+            name, items, records = sanitize_name(f"{system}-{run.run}"), list(run.items.items()), run.records
+            damaged = run.damaged + len(items[ENTRIES_MAX:]) + len(records[ENTRIES_MAX:])
             items, records = items[:ENTRIES_MAX], records[:ENTRIES_MAX]
-            runs.append(replace(run, run=name, items=items, records=records, damaged=run.damaged + left_out))
+            runs.append(replace(run, run=name, items=dict(items), records=records, damaged=damaged))
     return tuple(runs)
 
 
@@ -119,7 +119,7 @@ def _monozukuri_run(files: HistoryFiles, folder: Path) -> ImportedRunRead:
     for row in (*objects(report.get("features")), *objects(manifest.get("features"))):
         name = string(row.get("feat_id")) or string(row.get("id"))
         rows[name] = {**rows.get(name, {}), **row}
-    items, records = list[ImportedItem](), list[ImportedRecord]()
+    items, records = dict[str, str](), list[ImportedRecord]()
     folders = {path.name: path for path in files.folders(folder)}
     for name in filter(None, dict.fromkeys((*rows, *folders))):
         state, cost = rows.get(name, {}), dict[str, object]()
@@ -130,37 +130,29 @@ def _monozukuri_run(files: HistoryFiles, folder: Path) -> ImportedRunRead:
                 continue
             for part in parts:
                 state = {**state, **part}
+        items[sanitize_name(name)] = _status(state.get("status"))
         begin_us = time_us(state.get("created_at")) or time_us(cost.get("created_at"))
-        items.append(
-            ImportedItem(
-                name=sanitize_name(name), status=_status(state.get("status")), started_us=begin_us,
-                ended_us=time_us(state.get("updated_at")),
-            )
-        )  # fmt: skip
         for phase in objects(cost.get("phases")):
-            at_us = time_us(phase.get("recorded_at")) or begin_us
-            if at_us is None:
+            started_us = time_us(phase.get("recorded_at")) or begin_us
+            if started_us is None:
                 files.note(folder / name / "cost.json")
-            else:
-                records.append(_phase_record(sanitize_name(name), phase, at_us))
+                continue
+            record = ImportedRecord(
+                item=sanitize_name(name), phase=_status(phase.get("phase")) or "unknown", attempt=1,
+                started_us=started_us, tokens=count(phase.get("actual_tokens")),
+                estimated_tokens=count(phase.get("estimated_tokens")),
+                estimated_nanousd=nanousd(phase.get("estimated_usd")),
+            )  # fmt: skip
+            records.append(record)
     return ImportedRunRead(
         run=string(manifest.get("run_id")) or string(report.get("run_id")) or folder.name,
         system=MONOZUKURI,
         status=_status(manifest.get("status")),
         started_us=time_us(manifest.get("started_at")) or time_us(report.get("started_at")),
-        ended_us=time_us(manifest.get("completed_at")) or time_us(report.get("finished_at")),
-        items=tuple(items),
+        items=items,
         records=_numbered(records),
         damaged=len(files.damaged) - earlier,
     )
-
-
-def _phase_record(item: str, phase: Json, at_us: int) -> ImportedRecord:
-    return ImportedRecord(
-        item=item, phase=_status(phase.get("phase")) or "unknown", attempt=1, started_us=at_us,
-        tokens=count(phase.get("actual_tokens")), estimated_tokens=count(phase.get("estimated_tokens")),
-        estimated_nanousd=nanousd(phase.get("estimated_usd")),
-    )  # fmt: skip
 
 
 # Mage -----------------------------------------------------------------------------------------------------------------
@@ -184,6 +176,8 @@ def _mage_runs(files: HistoryFiles) -> Iterator[ImportedRunRead]:
 def _generations(root: Path) -> dict[str, dict[str, str]]:
     """Return commits by generation and tag; by "" that of its branch."""
     generations, branches = dict[str, dict[str, str]](), dict[str, str]()
+    if _git(root, "rev-parse", "--show-prefix").strip():
+        return {}  # A folder in a repository: what is tagged there is another thing.
     shown = _git(root, "for-each-ref", "--format=%(refname)\t%(objectname)\t%(*objectname)", "refs/heads", "refs/tags")
     for row in shown.splitlines():
         name, commit, peeled = row.split("\t")
@@ -219,7 +213,7 @@ def _mage_stats(files: HistoryFiles) -> Iterator[Json]:
 def _mage_run(
     files: HistoryFiles, name: str, issues: str, stats: Iterable[Json], refs: Mapping[str, str]
 ) -> ImportedRunRead:
-    earlier, items = len(files.damaged), list[ImportedItem]()
+    earlier, items = len(files.damaged), dict[str, str]()
     records = dict[tuple[str, str, int], ImportedRecord]()
     for number, line in enumerate(issues.split("\n"), start=1):
         issue = decode_object(line.encode()) if line.strip() else {}
@@ -230,13 +224,7 @@ def _mage_run(
             continue
         own = [_mage_record(entry, identity) for entry in invocation_records(issue) if time_us(entry.get("started_at"))]
         if string(issue.get("issue_type")) in ("", "task"):
-            begin_us = min((record.started_us for record in own if record.item), default=None)
-            items.append(
-                ImportedItem(
-                    name=sanitize_name(identity), status=_status(issue.get("status")), started_us=begin_us,
-                    ended_us=time_us(issue.get("closed_at")),
-                )
-            )  # fmt: skip
+            items[sanitize_name(identity)] = _status(issue.get("status"))
         records |= {(record.item, record.phase, record.started_us): record for record in own}
     for entry in stats:
         record = _mage_record(entry, str(entry.get("task_id", "")))
@@ -248,8 +236,7 @@ def _mage_run(
         base_commit=Commit(refs["start"]) if "start" in refs else None,
         head=next((Commit(refs[key]) for key in ("merged", "finished", "", "abandoned") if key in refs), None),
         started_us=numbered[0].started_us if numbered else None,
-        ended_us=max((record.started_us + (record.duration_ms or 0) * 1000 for record in numbered), default=None),
-        items=tuple(items), records=numbered, damaged=len(files.damaged) - earlier,
+        items=items, records=numbered, damaged=len(files.damaged) - earlier,
     )  # fmt: skip
 
 
