@@ -112,6 +112,24 @@ def test_the_sums_agree(repository: GitRepo, mz: Mz) -> None:
     assert shown["within_budget"] is None
 
 
+def test_a_pipeline_with_cycles_says_what_the_run_adds_and_bounds_a_cycle(repository: GitRepo, mz: Mz) -> None:
+    limits = "limits: {items_max: 4, cycles_max: 7}\n"
+    repository.commit({"mz.yaml": f"pipeline: generation\nautonomy: full_auto\n{limits}{SETTINGS}"})
+    shown = plan(mz)
+    assert shown["integration"] == "generation-{time}", "it has its name when the run starts"
+    assert [feature["branch"] for feature in shown["features"]][:1] == ["task/generation-{time}-login"]
+    assert [(part["kind"], part["items_max"], part["calls"], part["calls_max"]) for part in shown["adds"]] == [
+        ("start", 1, 0, 0), ("plan", 1, 1, 3), ("task", 4, 1, 3), ("finish", 1, 0, 0), ("abandon", 1, 0, 0),
+    ]  # fmt: skip
+    cycle = shown["cycle"]
+    assert (cycle["calls"], cycle["calls_max"], cycle["cycles_max"], cycle["unchanged_max"]) == (5, 15, 7, 3)
+    assert cycle["estimated_tokens"] == 8_000 + 4 * 24_000
+    text = mz("run", "--dry-run", "--format", "table").out
+    assert "a cycle: at most 5 to 15 calls, about 104,000 tokens, $" in text
+    repository.write({"features.md": "## [DONE] past: Done before\n"})
+    assert mz("run", "--dry-run", "--exit-code").exit == 1, "the run would plan"
+
+
 @pytest.mark.slow
 def test_a_budget_that_will_not_do(repository: GitRepo, mz: Mz) -> None:
     repository.write({"mz.yaml": f"{SETTINGS}budget: {{run: '0.60', feature: '0.40'}}\n"})

@@ -6,6 +6,8 @@ from itertools import count
 from pathlib import Path
 
 import msgspec
+import pytest
+from mz_cli.inspect.status import RunLine, base_cell
 
 from tests.cli.drive import Mz
 from tests.cli.stored_run import RUN, StoredRun
@@ -25,9 +27,22 @@ def test_every_run_the_newest_first(stored_run: StoredRun, mz: Mz) -> None:
 
 def test_a_pipe_gets_a_line_a_run(stored_run: StoredRun, mz: Mz) -> None:
     head, line = mz("runs").out.splitlines()
-    assert head.split("\t") == ["run", "started", "status", "pipeline", "base", "features"]
+    assert head.split("\t") == ["run", "started", "status", "pipeline", "base", "features", "integration", "cycle"]
     assert line.split("\t")[0] == RUN
     assert "1 delivered" in line
+
+
+@pytest.mark.parametrize(("integration", "cycle", "base"), [
+    (None, 0, "main"), ("next", 0, "main (next)"), ("next", 2, "main (next, cycle 2)"), (None, 2, "main (cycle 2)"),
+])  # fmt: skip
+def test_a_terminal_shows_integration_branch_and_cycle_with_the_base(
+    integration: str | None, cycle: int, base: str
+) -> None:
+    line = RunLine(
+        run=RUN, status="idle", pipeline="any", base="main", integration=integration, cycle=cycle, started_us=0,
+        features={}, fork_of=None,
+    )  # fmt: skip
+    assert (base_cell(line), base_cell(line).exact) == (base, "main")
 
 
 def test_nothing_ran(home: Path, mz: Mz) -> None:

@@ -220,7 +220,8 @@ def test_several_runs_are_told_apart(project: Project) -> None:
     assert "MZ5019" in project.mz("run", "--new", code=2).err
     project.mz("run", "--quiet", "--new", "--cycles", "0", MZ_INTEGRATION="generation-b")
     assert project.branches() == ["generation-a", "generation-b", "main"]
-    assert len(json.loads(project.mz("runs", "--json").out)["runs"]) == 2
+    listed = json.loads(project.mz("runs", "--json").out)["runs"]
+    assert [line["integration"] for line in listed] == ["generation-b", "generation-a"]
 
 
 def test_ids_of_the_run_are_refused_in_a_backlog(project: Project) -> None:

@@ -41,6 +41,16 @@ def test_a_plan_is_a_list_of_tasks_or_an_empty_one() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "before", ["Nothing is missing.", "Result: nothing is missing.", "- all is there: yes,", "{", ""]
+)
+@pytest.mark.parametrize("task", [TASK, "[]\n"])
+def test_the_list_may_follow_sentences_that_are_yaml_too(before: str, task: str) -> None:
+    text = f"{before}\n\n```yaml\n{task}```\n"
+    assert validate(RULES, text, "reply", Limits(), {}) == ()
+    assert len(parse_artifact(RULES, text).units) == task.count("title")
+
+
 @pytest.mark.parametrize(("old", "new", "rule"), [
     ("- id: parse", "- name: parse", "id"),
     ("- id: manual", "- id: parse", "unique"),

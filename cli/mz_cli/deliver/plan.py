@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from mz_engine.decide.caller import planned_call
 from mz_engine.decoding.quantity import NANOUSD_PER_USD
 from mz_engine.errors.diagnostics import format_diagnostic
 from mz_engine.model.config import Config
+from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, label_of
 from mz_engine.paths import LOG_FILE, MZ_FOLDER, spending_folder
 from mz_engine.pipelines.lint import summarise_warnings
@@ -77,6 +78,8 @@ class PlannedCall(Shape, frozen=True, kw_only=True):
 
 class PlannedPhase(Shape, frozen=True, kw_only=True):
     phase: str
+    kind: str | None
+    """The kind of items that go through it; null: all."""
     calls: tuple[PlannedCall, ...]
     """The builder's call, then the reviewer's."""
     per_unit: bool
@@ -100,12 +103,49 @@ class ExcludedItem(Shape, frozen=True, kw_only=True):
     blocked_by: str | None
 
 
+class AddedKind(Shape, frozen=True, kw_only=True):
+    """Items that the run adds itself, if nothing prevents it."""
+
+    kind: str
+    source: str
+    """`start`: one before all others; `cycle`: one in each cycle; `output`: what such a one lists, in each cycle;
+    `finish`, `cancel`: one when a person ends the run."""
+    items_max: int
+    """Most items; of `cycle` and `output` in each cycle."""
+    attempts_max: int
+    """How often one that fails is begun in all, once in each cycle."""
+    phases: tuple[str, ...]
+    calls: int
+    """Agent calls of one item, if nothing fails."""
+    calls_max: int
+    """The same, if rules and gates reject as many replies as the phases allow."""
+
+
+class PlannedCycle(Shape, frozen=True, kw_only=True):
+    """What one cycle is at most, without items that failed in an earlier one."""
+
+    cycles_max: int
+    unchanged_max: int
+    """So many cycles in a row that deliver nothing are the last."""
+    calls: int
+    """Agent calls, if nothing fails."""
+    calls_max: int
+    """The same, if rules and gates reject as many replies as the phases allow."""
+    estimated_tokens: int | None
+    estimated_nanousd: int | None
+    estimated_low_nanousd: int | None
+    estimated_high_nanousd: int | None
+    """Bounds of the estimate that most runs are within."""
+
+
 class PlanShape(Shape, frozen=True, kw_only=True):
     """`mz run --dry-run --json`, with the schema mz.run-plan/1."""
 
     pipeline: str
     phases: tuple[str, ...]
     base: str
+    integration: str | None
+    """Branch into which items of the run are merged; `{time}` is its start."""
     agent: str
     failover: tuple[str, ...]
     """Agents to switch to, in this order, when `agent` fails."""
@@ -121,10 +161,14 @@ class PlanShape(Shape, frozen=True, kw_only=True):
     steps: tuple[PlannedPhase, ...]
     """Calls, gates and questions of each phase."""
     features: tuple[PlannedFeature, ...]
-    """Features in the order of their start."""
+    """Features of the backlog in the order of their start."""
+    adds: tuple[AddedKind, ...]
+    """What the run adds to them."""
+    cycle: PlannedCycle | None
+    """Null: the pipeline has no cycles."""
     left_out: tuple[ExcludedItem, ...]
     estimated_tokens: int | None
-    """Estimate over all features."""
+    """Estimate over all features of the backlog."""
     estimated_nanousd: int | None
     estimated_low_nanousd: int | None
     estimated_high_nanousd: int | None
@@ -133,6 +177,11 @@ class PlanShape(Shape, frozen=True, kw_only=True):
     """The estimate is within the budget; null: no budget, or no estimate."""
 
 
+IN_EACH_CYCLE = "cycle", "output"
+SOURCE_TEXTS = {
+    "start": "before all others", "cycle": "in each cycle", "output": "as an output lists them",
+    "finish": "by mz finish", "cancel": "by mz cancel RUN",
+}  # fmt: skip
 HOLD_TEXTS = {"run-budget": "exceeds the run's budget", "feature-budget": "exceeds the budget of a feature"}
 
 
@@ -140,9 +189,12 @@ Costs = Mapping[str, Mapping[str, Estimate]]
 """Feature -> phase -> estimate."""
 
 
-def estimated_costs(plan: RunPlan) -> Costs:
-    """Return estimates of all added features at current prices."""
-    config = plan.pins.config
+Estimator = Callable[[Phase, str], Estimate]
+"""Phase and text of an item -> the calls of the phase."""
+
+
+def estimator(config: Config) -> Estimator:
+    """Return a function that estimates at current prices."""
     prices, now_us = price_table(config, os.environ), time.time_ns() // 1_000
 
     def price(usage: Usage) -> int | None:
@@ -160,11 +212,15 @@ def estimated_costs(plan: RunPlan) -> Costs:
         agent, tier = planned_call(config, phase, use)
         return agent, model_of(config, agent, tier)
 
+    return lambda phase, text: estimate_phase(phase, text, call_of, price, typical_call)
+
+
+def estimated_costs(plan: RunPlan, estimate: Estimator) -> Costs:
+    """Return estimates of all added features."""
     texts = {item.id: item.title + item.body for item in plan.items}
     return {
         item.feature: {
-            phase.phase: estimate_phase(phase, texts[item.feature], call_of, price, typical_call)
-            for phase in plan.pins.pipeline.phases
+            phase.phase: estimate(phase, texts[item.feature]) for phase in plan.pins.pipeline.of_kind(item.kind).phases
         }
         for item in plan.intake.added
     }
@@ -172,12 +228,15 @@ def estimated_costs(plan: RunPlan) -> Costs:
 
 def plan_shape(plan: RunPlan, resumed_run: str | None, day: DaySpending = ()) -> PlanShape:
     """Return the plan. `resumed_run`: the unfinished run that would continue with these features."""
-    config, pipeline, costs = plan.pins.config, plan.pins.pipeline, estimated_costs(plan)
+    config, pipeline, estimate = plan.pins.config, plan.pins.pipeline, estimator(plan.pins.config)
+    costs = estimated_costs(plan, estimate)
+    adds = tuple(_added_kinds(plan.pins))
     total = total_estimate(estimate for phases in costs.values() for estimate in phases.values())
     return PlanShape(
         pipeline=pipeline.pipeline,
         phases=tuple(phase.phase for phase in pipeline.phases),
         base=plan.base,
+        integration=_integration(plan) or None,
         agent=config.agent,
         failover=tuple(name for name in dict.fromkeys(config.failover) if name != config.agent),
         autonomy=config.autonomy,
@@ -188,10 +247,18 @@ def plan_shape(plan: RunPlan, resumed_run: str | None, day: DaySpending = ()) ->
         continued_run=resumed_run,
         steps=tuple(_phase_step(phase, config, costs) for phase in pipeline.phases),
         features=tuple(_planned_features(plan, costs)),
+        adds=adds,
+        cycle=_planned_cycle(plan.pins, adds, estimate),
         left_out=tuple(shape_of(ExcludedItem, item, id=item.item.id) for item in plan.intake.left_out),
         within_budget=_is_within_budget(total.nanousd, config.budget.run_nanousd),
         **_estimated(total),
     )
+
+
+def _integration(plan: RunPlan) -> str:
+    """Return the integration branch, which has its name from the time when the run starts."""
+    pins = plan.pins
+    return plan.integration if plan.unfinished else pins.config.integration or pins.pipeline.integration
 
 
 def _estimated(estimate: Estimate) -> dict[str, int | None]:
@@ -217,7 +284,7 @@ def _planned_features(plan: RunPlan, costs: Costs) -> Iterator[PlannedFeature]:
             id=item.feature,
             title=single_line(titles[item.feature]),
             branch=plan.pins.branch(
-                plan.pins.pipeline.find_kind(item.kind).branch, item.feature, plan.base, plan.integration
+                plan.pins.pipeline.find_kind(item.kind).branch, item.feature, plan.base, _integration(plan)
             ),
             depends_on=item.depends_on,
             quarantined=item.quarantined,
@@ -227,6 +294,36 @@ def _planned_features(plan: RunPlan, costs: Costs) -> Iterator[PlannedFeature]:
         )
 
 
+def _added_kinds(pins: Pins) -> Iterator[AddedKind]:
+    for kind in pins.pipeline.items:
+        phases = pins.pipeline.of_kind(kind.kind).phases
+        for source in kind.sources:
+            if source != "backlog":
+                yield AddedKind(
+                    kind=kind.kind,
+                    source=source,
+                    items_max=pins.config.limits.items_max if source == "output" else 1,
+                    attempts_max=pins.limit(kind.attempts),
+                    phases=tuple(phase.phase for phase in phases),
+                    calls=sum(len(phase.calls) for phase in phases),
+                    calls_max=sum(len(phase.calls) * phase.attempts for phase in phases),
+                )
+
+
+def _planned_cycle(pins: Pins, adds: tuple[AddedKind, ...], estimate: Estimator) -> PlannedCycle | None:
+    cycle, parts = pins.pipeline.cycle, [part for part in adds if part.source in IN_EACH_CYCLE]
+    if cycle is None:
+        return None
+    phases = [(phase, part.items_max) for part in parts for phase in pins.pipeline.of_kind(part.kind).phases]
+    return PlannedCycle(
+        cycles_max=pins.limit(cycle.max),
+        unchanged_max=pins.limit(cycle.unchanged_max),
+        calls=sum(part.items_max * part.calls for part in parts),
+        calls_max=sum(part.items_max * part.calls_max for part in parts),
+        **_estimated(total_estimate(estimate(phase, "") for phase, number in phases for _ in range(number))),
+    )
+
+
 def _planned_call(config: Config, phase: Phase, use: AgentUse | AgentReview) -> PlannedCall:
     agent, tier = planned_call(config, phase, use)
     role, model = BUILDER if isinstance(use, AgentUse) else use.role, model_of(config, agent, tier)
@@ -234,9 +331,10 @@ def _planned_call(config: Config, phase: Phase, use: AgentUse | AgentReview) -> 
 
 
 def _phase_step(phase: Phase, config: Config, costs: Costs) -> PlannedPhase:
-    total = total_estimate(phases[phase.phase] for phases in costs.values())
+    total = total_estimate(phases[phase.phase] for phases in costs.values() if phase.phase in phases)
     return PlannedPhase(
         phase=phase.phase,
+        kind=phase.kind or None,
         calls=tuple(_planned_call(config, phase, use) for use in phase.calls),
         per_unit=phase.for_each is not None,
         gates=tuple(gate.name for gate in phase.gates if gate.run is None or gate.run in config.commands),
@@ -251,26 +349,37 @@ def heading(shape: PlanShape) -> str:
     run = f"continues run {shape.continued_run}" if shape.continued_run else "a new run"
     agents = ", then ".join((shape.agent, *shape.failover))
     at_once = f"{shape.parallel_max} at once" if shape.parallel_max > 1 else "one at a time"
+    branch = f" into {shape.integration}" if shape.integration else ""
     return (
-        f"{run}: {shape.pipeline} on {shape.base}, agent {agents}, autonomy {shape.autonomy}, {at_once}\n"
+        f"{run}: {shape.pipeline} on {shape.base}{branch}, agent {agents}, autonomy {shape.autonomy}, {at_once}\n"
         f"budget: {shape.budget}"
     )
 
 
 def steps_table(shape: PlanShape) -> Table:
+    has_kinds = any(step.kind for step in shape.steps)
     rows = tuple(
         (
             step.phase,
+            *((step.kind or "-",) if has_kinds else ()),
             ", ".join(_call_text(call, shape.agent) for call in step.calls) or "-",
             " ".join(step.gates) or "-",
             " ".join(step.asks) or "-",
-            format_count(step.estimated_tokens),
-            rounded_usd(step.estimated_nanousd) or UNPRICED,
-            range_text(step) or "-",
+            *(
+                (
+                    format_count(step.estimated_tokens),
+                    rounded_usd(step.estimated_nanousd) or UNPRICED,
+                    range_text(step) or "-",
+                )
+                if step.estimated_tokens
+                else "---"
+            ),
         )
         for step in shape.steps
     )
-    heads = columns("phase", ",calls", "~gates", "~asks you", ">tokens", ">estimated", ">range")
+    heads = columns(
+        "phase", *(("for",) if has_kinds else ()), ",calls", "~gates", "~asks you", ">tokens", ">estimated", ">range"
+    )
     return Table(columns=heads, rows=rows, empty="The pipeline has no phases.")
 
 
@@ -298,10 +407,42 @@ def features_table(shape: PlanShape) -> Table:
     )
     costs = ">tokens", ">estimated", ">range"
     heads = columns(">order", "feature", "|branch", "|after", "|screen", *costs, "~title", "~holds")
-    return Table(columns=heads, rows=rows, empty="There are no new features.")
+    return Table(columns=heads, rows=rows, empty="The backlog has no new features.")
 
 
-def range_text(part: PlannedPhase | PlannedFeature | PlanShape) -> str:
+def added_table(shape: PlanShape) -> Table:
+    """Return what the run adds itself."""
+    rows = tuple(
+        (
+            part.kind,
+            SOURCE_TEXTS[part.source],
+            f"{part.items_max}{' a cycle' if part.source in IN_EACH_CYCLE else ''}",
+            " ".join(part.phases),
+            _number_range(part.calls, part.calls_max),
+            str(part.attempts_max),
+        )
+        for part in shape.adds
+    )
+    return Table(columns=columns("kind", "~added", ">at most", "~phases", ">calls each", ">attempts"), rows=rows)
+
+
+def cycle_text(cycle: PlannedCycle) -> str:
+    """Return what a cycle is at most, and how many there are."""
+    costs = rounded_usd(cycle.estimated_nanousd) or UNPRICED
+    bounds = f" ({text})" if (text := range_text(cycle)) else ""
+    return (
+        f"a cycle: at most {_number_range(cycle.calls, cycle.calls_max)} calls, about "
+        f"{format_count(cycle.estimated_tokens)} tokens, {costs}{bounds}; what failed before is begun again in it\n"
+        f"at most {count_noun(cycle.cycles_max, 'cycle')}, and none after {cycle.unchanged_max} in a row that deliver "
+        "nothing; `--cycles N` stops earlier"
+    )
+
+
+def _number_range(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def range_text(part: PlannedPhase | PlannedFeature | PlannedCycle | PlanShape) -> str:
     """Return the bounds of an estimate, such as `$0.08-$4.20`; empty without prices."""
     if part.estimated_low_nanousd is None or part.estimated_high_nanousd is None:
         return ""
@@ -328,12 +469,12 @@ def totals_text(shape: PlanShape) -> str:
     return f"{text}\nthe budget is too low: it will be used up at about {over_budget[0]}" if over_budget else text
 
 
-def print_plan(root: Path, flags: Mapping[str, object], only: tuple[str, ...], as_json: bool) -> bool:
+def print_plan(root: Path, flags: Mapping[str, object], only: tuple[str, ...], as_json: bool, is_new: bool) -> bool:
     """Print the plan; return True if there is something to do. Raises MzError as `mz run` would."""
     log = root / MZ_FOLDER / LOG_FILE
     with ExitStack() as stack:
         store = stack.enter_context(SqliteStore(log, read_only=True)) if log.exists() else None
-        plan = make_plan(root, os.environ, flags, only, store, text_digest, keeps_views=False)
+        plan = make_plan(root, os.environ, flags, only, store, text_digest, keeps_views=False, is_new=is_new)
         resumed_run = plan.unfinished.started.run if plan.unfinished and plan.unfinished.started else None
     warnings = summarise_warnings(plan.warnings, plan.pins.pipeline, plan.pins.config.commands)
     for warning in (*warnings, *preflight_warnings(root, plan.pins.config, os.environ)):
@@ -343,7 +484,7 @@ def print_plan(root: Path, flags: Mapping[str, object], only: tuple[str, ...], a
     print_document("run-plan", shape) if as_json else print_plan_text(shape)
     if plan.unfinished is not None and not as_json and (waiting := waiting_features(plan.unfinished)):
         print_note(f"waiting for an answer: {', '.join(waiting)}; see `mz review list`")
-    return bool(shape.features) or resumed_run is not None
+    return bool(shape.features or shape.adds) or resumed_run is not None
 
 
 def waiting_features(run: RunState) -> list[str]:
@@ -367,5 +508,10 @@ def print_plan_text(shape: PlanShape) -> None:
     print_table(features_table(shape))
     if shape.features:
         print_line("\n" + totals_text(shape))
+    if shape.adds:
+        print_line("\nthe run adds:")
+        print_table(added_table(shape))
+    if shape.cycle:
+        print_line("\n" + cycle_text(shape.cycle))
     for item in shape.left_out:
         print_line(f"left out: {item.id}: {item.reason}{f' {item.blocked_by}' if item.blocked_by else ''}")

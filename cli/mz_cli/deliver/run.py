@@ -92,7 +92,7 @@ def run(
     if dry_run:
         from mz_cli.deliver.plan import print_plan
 
-        has_work = print_plan(root, flags, features, as_json)
+        has_work = print_plan(root, flags, features, as_json, is_new)
         return int(Exit.VERDICT if exit_code and has_work else Exit.OK)
 
     waiting: dict[str, str] = {}

@@ -21,7 +21,7 @@ from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import live_status, print_run, run_status
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import Shape, print_document, shape_of
-from mz_cli.terminal.table import Table, columns, print_table, time_cell
+from mz_cli.terminal.table import Cell, Table, columns, print_table, time_cell
 
 
 @command(
@@ -71,6 +71,10 @@ class RunLine(Shape, frozen=True, kw_only=True):
     pipeline: str
     """Of an imported run the system, and how the run ended there, as far as known."""
     base: str
+    integration: str | None
+    """Branch into which its items are merged."""
+    cycle: int
+    """The latest cycle; 0: none."""
     started_us: int | None
     """null: an imported run whose begin is unknown."""
     features: dict[str, str]
@@ -107,18 +111,27 @@ def runs(as_json: bool) -> None:
         print_document("runs", RunList(repository=root, runs=lines))
         return
     cells = tuple(
-        (line.run, time_cell(line.started_us), line.status, line.pipeline, line.fork_of or line.base,
-         ", ".join(f"{count} {status}" for status, count in Counter(line.features.values()).items()))
+        (line.run, time_cell(line.started_us), line.status, line.pipeline, base_cell(line),
+         ", ".join(f"{count} {status}" for status, count in Counter(line.features.values()).items()),
+         line.integration or "", str(line.cycle))
         for line in lines
     )  # fmt: skip
-    print_table(Table(columns=columns("run", "started", "status", "pipeline", "base", ",features"), rows=cells))
+    heads = columns("run", "started", "status", "pipeline", "base", ",features", "|integration", "|cycle")
+    print_table(Table(columns=heads, rows=cells))
+
+
+def base_cell(line: RunLine) -> Cell:
+    """Return where it started; on a terminal also its integration branch and cycle, such as `main (next, cycle 2)`."""
+    base, cycle = line.fork_of or line.base, f"cycle {line.cycle}" if line.cycle else None
+    notes = ", ".join(filter(None, (line.integration, cycle)))
+    return Cell(f"{base} ({notes})" if notes else base, base)
 
 
 def imported_line(run: ImportedRunRead) -> RunLine:
     return RunLine(
-        run=run.run, status="imported", pipeline=f"{run.system} {run.status}".strip(), base="",
-        started_us=run.started_us, features={name: status or "unknown" for name, status in run.items.items()},
-        fork_of=None,
+        run=run.run, status="imported", pipeline=f"{run.system} {run.status}".strip(), base="", integration=None,
+        cycle=0, started_us=run.started_us, fork_of=None,
+        features={name: status or "unknown" for name, status in run.items.items()},
     )  # fmt: skip
 
 

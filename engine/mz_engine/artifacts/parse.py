@@ -56,7 +56,7 @@ class UnreadableItems(Exception):
 def read_items(rule: JsonForm, text: str) -> tuple[Item, ...]:
     """Return the objects of a text: see `JsonForm` for the accepted forms. Raises UnreadableItems."""
     text, load = md.normalise_newlines(text), load_yaml_items if isinstance(rule, YamlForm) else load_json
-    value, lines = read_value(text, rule.embedded, load)
+    value, lines = read_value(text, rule, load)
     if rule.root == "list":
         return list_items(value, lines, rule.min)
     if not isinstance(value, dict):
@@ -75,16 +75,24 @@ Loaded = tuple[Any, Sequence[int]]
 """A value and, if it is a list, the line in which each of its entries begins."""
 
 
-def read_value(text: str, embedded: bool, load: Callable[[str], Loaded]) -> Loaded:
+def read_value(text: str, rule: JsonForm, load: Callable[[str], Loaded]) -> Loaded:
+    """Return the value of the text. If it may be embedded and the text as such is none of that form (sentences can be
+    YAML too: a text or a mapping), return that of the last code block with a list or an object."""
+    problem, loaded = UnreadableItems(""), None
     try:
-        return load(text)
-    except UnreadableItems:
-        if not embedded and text.lstrip().startswith(("```", "~~~")):
+        loaded = load(text)
+    except UnreadableItems as error:
+        problem = error
+        if not rule.embedded and text.lstrip().startswith(("```", "~~~")):
             raise UnreadableItems("it stands in a code fence; write its content alone", 1) from None
-        for block in reversed(md.read_markdown(text).blocks) if embedded else ():
+    if rule.embedded and not (loaded and isinstance(loaded[0], list if rule.root == "list" else dict)):
+        for block in reversed(md.read_markdown(text).blocks):
             with suppress(UnreadableItems):
-                return load(block)
-        raise
+                if isinstance((embedded := load(block))[0], list | dict):
+                    return embedded
+    if loaded is None:
+        raise problem
+    return loaded
 
 
 @lru_cache(maxsize=16)  # A reply is parsed, checked, and shown in prompts.
