@@ -10,7 +10,9 @@ from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied, AgentRequested, ContextComposed
 from mz_events.names import feature_stream
+from mz_recordings.rerecord.plan import CallSelection
 
+from tests.support.again import Again, requests
 from tests.support.workshop import COMMIT, PIPELINE, SCRIPT, Copy, Workshop, clone
 
 pytestmark = pytest.mark.slow
@@ -74,3 +76,20 @@ def test_another_scope_is_another_tree(scoped: tuple[Workshop, str], tmp_path: P
     copy = clone(scoped[0].root, tmp_path / "clone")
     copy.edit("pipelines/notes.yaml", "files: [features.md]", "files: [pipelines/]")
     assert {finding.kind for finding in copy.settle().findings} == {"FILES"}
+
+
+def test_a_call_that_is_recorded_again_sees_its_files_only(scoped: tuple[Workshop, str], tmp_path: Path) -> None:
+    again = Again(clone(scoped[0].root, tmp_path / "clone"), tmp_path / "agent")
+    again.single()
+    again.copy.edit("pipelines/templates/sign.md.j2", "Sign the", "Please sign the")
+    again.says(
+        {**SCOPED_SCRIPT, "alpha.sign.1.1": {**SCRIPT["alpha.sign.1.1"], "run": LIST.replace("notes", "letters")}}
+    )
+    prepared, rerecorded = again.record(CallSelection())
+    assert requests(prepared) == {"alpha/sign": "PROMPT", "alpha/write.i2": "(alpha/sign)", "alpha/sign.i2": "PROMPT"}
+    assert rerecorded.live_calls == ("alpha/sign", "alpha/sign.i2")
+    made = {call.recording.identity.path: call for call in again.keep(rerecorded.cassette).calls}
+    patch = made["alpha/sign"].contents["sign.patch"].decode()
+    listed = [line.removeprefix("+./") for line in patch.splitlines() if line.startswith("+./")]
+    assert listed == ["letters/alpha.md", "notes/alpha.md"], "an input, and its own work"
+    assert again.copy.settle().findings == ()
