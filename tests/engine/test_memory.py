@@ -286,7 +286,8 @@ def test_a_better_tier_is_used_where_no_learning_of_a_kind_concerns_the_call(
     phases = [
         replace(p, agent=replace(build.agent, escalate=escalate)) if p == build else p for p in pins.pipeline.phases
     ]
-    pipeline = replace(pins.pipeline, phases=tuple(phases), checks={"no_lesson": NoLearningCheck(of=kind)})
+    checks = {**pins.pipeline.checks, "no_lesson": NoLearningCheck(of=kind)}
+    pipeline = replace(pins.pipeline, phases=tuple(phases), checks=checks)
     pins = replace(pins, pipeline=pipeline, config=replace(pins.config, memory=MemorySettings(shared=True)))
     world = World(trial.FILES, memory.script, memory.commands)
     world.user_memory = user_memory(tmp_path)

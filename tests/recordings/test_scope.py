@@ -18,7 +18,7 @@ from tests.support.workshop import COMMIT, PIPELINE, SCRIPT, Copy, Workshop, clo
 pytestmark = pytest.mark.slow
 
 LIST = "find . -type f -not -path './.git*' | sort >> notes/alpha.md"
-SCOPED_SCRIPT = {
+SCOPED_SCRIPT: dict[str, dict[str, object]] = {
     **SCRIPT,
     "alpha.write.1.2": {"write": {"notes/alpha.md": "# Alpha\nThis is long enough.\n", "mz.yaml": "mine"}},
     "alpha.write.1.3": {"write": {"notes/alpha.md": "# Alpha\nThis is long enough.\n"}, "run": f"{LIST}; {COMMIT}"},
@@ -82,9 +82,8 @@ def test_a_call_that_is_recorded_again_sees_its_files_only(scoped: tuple[Worksho
     again = Again(clone(scoped[0].root, tmp_path / "clone"), tmp_path / "agent")
     again.single()
     again.copy.edit("pipelines/templates/sign.md.j2", "Sign the", "Please sign the")
-    again.says(
-        {**SCOPED_SCRIPT, "alpha.sign.1.1": {**SCRIPT["alpha.sign.1.1"], "run": LIST.replace("notes", "letters")}}
-    )
+    sign = SCRIPT["alpha.sign.1.1"] | {"run": LIST.replace("notes", "letters")}
+    again.says(SCOPED_SCRIPT | {"alpha.sign.1.1": sign})
     prepared, rerecorded = again.record(CallSelection())
     assert requests(prepared) == {"alpha/sign": "PROMPT", "alpha/write.i2": "(alpha/sign)", "alpha/sign.i2": "PROMPT"}
     assert rerecorded.live_calls == ("alpha/sign", "alpha/sign.i2")

@@ -52,7 +52,7 @@ def with_blocks(pipeline: Pipeline) -> Pipeline:
     )  # fmt: skip
     lesson = PhaseOutput(artifact="lesson", path="lessons/{feature}.md", rules="note")
     learn = replace(ship, phase="learn", required=False, deliver=(), on_block=(), outputs=(lesson,))
-    checks: dict[str, Check] = {"shares": PathsCheck(patterns=("shared.txt",))}
+    checks: dict[str, Check] = {**pipeline.checks, "shares": PathsCheck(patterns=("shared.txt",))}
     return replace(pipeline, block_file="blocked/{feature}.md", checks=checks, phases=(plan, build, look, ship, learn))
 
 
