@@ -117,7 +117,7 @@ def test_every_page_of_docs_is_in_its_list() -> None:
 
 
 def test_examples_of_pipelines_and_settings_are_of_good_form() -> None:
-    first, merging, block, rules, kinds = fenced("pipelines", "yaml")
+    first, merging, edits, block, rules, kinds = fenced("pipelines", "yaml")
     assert validate(load_rules()["block"], block, "BLOCKED.md", Limits(), {}) == ()
     for text in (first, merging, f"pipeline: kinds\nversion: 1\n{kinds}"):
         PipelineSource(name="docs/pipelines.md", text=text).parse()
@@ -125,7 +125,7 @@ def test_examples_of_pipelines_and_settings_are_of_good_form() -> None:
     (template,) = fenced("pipelines", "jinja")
     assert list(check_template("docs/pipelines.md", "risks.md.j2", template, load_templates())) == []
     assert [name for name in PromptData.__struct_fields__ if f"`{name}`" not in page("pipelines")] == []
-    for text in fenced("configuration", "yaml"):
+    for text in (edits, *fenced("configuration", "yaml")):
         decode_yaml(text, "docs/configuration.md", Settings)
         assert load_yaml(text)
 

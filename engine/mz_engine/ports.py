@@ -137,6 +137,11 @@ class Workspace(Protocol):
     def revert_paths(self, worktree: FeatureWorktree, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
         """Return a new capture: `tree` with these paths reverted to their content in `before`. Touches no worktree."""
 
+    def edit(
+        self, worktree: FeatureWorktree, tree: Commit, deleted: tuple[Path, ...], files: Mapping[Path, bytes]
+    ) -> Commit:
+        """Return a new capture: `tree` without the deleted files, and with these. Touches no worktree."""
+
     def provide(self, worktree: FeatureWorktree, files: Mapping[Path, bytes]) -> None:
         """Write files of the engine into the worktree, below `.mz/`, which captures skip."""
 

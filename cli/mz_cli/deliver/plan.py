@@ -476,7 +476,7 @@ def print_plan(root: Path, flags: Mapping[str, object], only: tuple[str, ...], a
         store = stack.enter_context(SqliteStore(log, read_only=True)) if log.exists() else None
         plan = make_plan(root, os.environ, flags, only, store, text_digest, keeps_views=False, is_new=is_new)
         resumed_run = plan.unfinished.started.run if plan.unfinished and plan.unfinished.started else None
-    warnings = summarise_warnings(plan.warnings, plan.pins.pipeline, plan.pins.config.commands)
+    warnings = summarise_warnings(plan.warnings, plan.pins.pipeline, plan.pins.config)
     for warning in (*warnings, *preflight_warnings(root, plan.pins.config, os.environ)):
         print_note(format_diagnostic(warning))
     day = SpendingRecord(spending_folder(os.environ)).day(time.time_ns() // 1_000)

@@ -123,7 +123,7 @@ def validate(as_json: bool) -> None:
     loaded = load_config(root, os.environ, {})
     sources = load_sources(root, os.environ, loaded, needs_backlog=False)
     pipeline, features = sources.pipeline.pipeline, None if sources.items is None else len(sources.items)
-    warnings = summarise_warnings(sources.warnings, sources.pipeline, loaded.config.commands)
+    warnings = summarise_warnings(sources.warnings, sources.pipeline, loaded.config)
     if as_json:
         file, texts = FILE_NAME if loaded.file_exists else None, tuple(map(format_diagnostic, warnings))
         shape = ConfigValidShape(repository=str(root), file=file, pipeline=pipeline, features=features, warnings=texts)

@@ -29,6 +29,7 @@ class Work(Enum):
     """Actions for which the state says everything."""
 
     CREATE_WORKSPACE = "create workspace"
+    MAKE_EDIT = "make edit"
     CHECK_CHANGES = "check changes"
     """Revert changes outside the write scope."""
     VALIDATE_OUTPUTS = "validate outputs"

@@ -31,6 +31,7 @@ from mz_events.catalog.delivery import (
 )
 from mz_events.catalog.feature import (
     Blocked,
+    EditMade,
     FeatureFailed,
     FeatureHeld,
     HoldReleased,
@@ -247,7 +248,7 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
         return _check_gates(state, unit_run, phase, pins)
     if type(last) is AgentReplied or type(last) is AgentFailed or type(last) is AgentLost:
         return act.ParseReply(outcome=last)
-    if type(last) is CommandRan:
+    if type(last) is CommandRan or type(last) is EditMade:
         return _failed_baseline(unit_run, phase) or _prepare_or_call(state, unit_run, phase, pins)
     if type(last) is AgentSwitched or (type(last) is HoldReleased and not is_committed):
         return next_call(unit_run, unit_run.role)
@@ -301,6 +302,8 @@ def _missing_input(state: InPhase, unit_run: UnitRun, phase: Phase) -> Action | 
 
 
 def _prepare_or_call(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
+    if phase.edit in pins.config.edits and not unit_run.is_edited:
+        return Work.MAKE_EDIT
     if phase.prepare:
         done = {ran.name for ran in unit_run.preparation_runs}
         others = [f"{phase.phase}/{unit}" for unit in state.finished_units if unit not in state.kept_units]

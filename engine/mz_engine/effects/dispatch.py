@@ -28,6 +28,7 @@ from mz_engine.effects.steps import Effect, StepContext, Steps, emit, get_report
 
 WORK: Mapping[Work, Callable[[StepContext], Effect]] = {
     Work.CREATE_WORKSPACE: workspace.create_workspace,
+    Work.MAKE_EDIT: workspace.make_edit,
     Work.CHECK_CHANGES: validation.check_changes,
     Work.VALIDATE_OUTPUTS: validation.validate_outputs,
     Work.CHECK_JUDGED_RULES: validation.check_judged_rules,

@@ -381,7 +381,7 @@ def keep_artifacts(context: StepContext) -> Steps[bool]:
     outputs = outputs_of(context, BUILDER)
     inputs = [progress.artifacts[use.name].path for use in phase.inputs if use.name in progress.artifacts]
     is_first = unit_run.iteration == 1 and not (unit_run.attempts or unit_run.answered_question or unit_run.notes)
-    does_more = phase.writable or phase.deliver or phase.agent_review or phase.for_each or not outputs
+    does_more = phase.writable or phase.edit or phase.deliver or phase.agent_review or phase.for_each or not outputs
     has_records = any(use.record for use in phase.inputs)
     if not is_first or does_more or has_records or None in (*inputs, *(output.path for output in outputs)):
         return False

@@ -6,7 +6,14 @@ from typing import Literal
 
 from msgspec.structs import asdict
 from mz_events.catalog.delivery import CommitRequested, Committed
-from mz_events.catalog.feature import HumanRequested, QuestionKind, TreeRestored, WorkspaceConflicted, WorkspaceReady
+from mz_events.catalog.feature import (
+    EditMade,
+    HumanRequested,
+    QuestionKind,
+    TreeRestored,
+    WorkspaceConflicted,
+    WorkspaceReady,
+)
 from mz_events.catalog.validation import Change
 from mz_events.names import Commit, Path
 from mz_projections.feature.state import CreatingWorkspace, Restoring, UnitUsage, progress_of
@@ -16,6 +23,7 @@ from mz_engine.decoding.quantity import NANOUSD_PER_USD
 from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob
 from mz_engine.path_patterns import select
 from mz_engine.ports import RepositoryUnusable, StorageFailed, Workspace, WorkspaceCreated
+from mz_engine.prompts.render import EditData, render_edit
 
 
 def create_workspace(context: StepContext) -> Effect:
@@ -34,6 +42,23 @@ def create_workspace(context: StepContext) -> Effect:
         yield from emit(WorkspaceReady(head=result.head, tree=result.tree, environment=result.environment))
     else:
         yield from emit(WorkspaceConflicted(paths=result.paths))
+
+
+def make_edit(context: StepContext) -> Effect:
+    """Delete and write the files of the phase's edit. Repeatable. Raises TemplateError."""
+    name, unit_run, config = context.phase.edit or "", context.unit_run, context.pins.config
+    edit, tree = config.edits[name], unit_run.tree
+    title = yield from get_text(context.phase_state.progress.started.title)
+    data = EditData(item=context.feature, title=title, base=context.base_branch, integration=context.integration)
+    files = {
+        Path(path): render_edit(context.pins.templates, template, data).encode()
+        for path, template in edit.write.items()
+    }
+    paths = select(edit.delete, (yield from call_port(Workspace.paths, tree)))
+    kept = {*select(config.denied_paths, paths), *files}
+    deleted = tuple(path for path in paths if path not in kept)
+    tree = yield from call_port(Workspace.edit, context.worktree, tree, deleted, files)
+    yield from emit(EditMade(edit=name, written=tuple(files), deleted=deleted, tree=tree))
 
 
 def make_commit(context: StepContext) -> Effect:

@@ -4,7 +4,7 @@ events may hold, and how others are displayed."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -136,6 +136,14 @@ def revert_paths(tree: TreeListing, before: TreeListing, paths: Iterable[Path]) 
     for key in keys:
         content.pop(key, None)
     _overlay(content, {key: before[key] for key in keys if key in before})
+    return content
+
+
+def with_files(tree: TreeListing, deleted: Collection[bytes], files: TreeListing) -> dict[bytes, TreeEntry]:
+    """Return `tree` without the deleted files, and with these; one that was executable still is."""
+    content = {path: entry for path, entry in tree.items() if path not in deleted}
+    modes = {path: tree[path].mode for path in files if path in tree and tree[path].mode == EXECUTABLE}
+    _overlay(content, {path: entry._replace(mode=modes.get(path, entry.mode)) for path, entry in files.items()})
     return content
 
 

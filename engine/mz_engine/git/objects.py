@@ -111,6 +111,13 @@ class ObjectStore:
             yield from batch or (self.blob(oids[0]),)  # It fails with git's own reason.
             oids = oids[max(len(batch), 1) :]
 
+    def entries(self, files: Mapping[bytes, bytes]) -> dict[bytes, TreeEntry]:
+        """Return the entries of files with these contents, which need not exist."""
+        return {
+            path: TreeEntry(FILE, object_id(self._object_format, b"blob", len(data), (data,)))
+            for path, data in files.items()
+        }
+
     def write_capture(
         self, content: TreeListing, readers: Mapping[bytes, Callable[[], bytes]], parents: tuple[str, ...]
     ) -> Commit:

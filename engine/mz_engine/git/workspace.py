@@ -278,22 +278,35 @@ class GitWorkspace:
         git_worktree.write_manifest(capture, kept)
         return capture
 
+    def edit(
+        self, worktree: FeatureWorktree, tree: Commit, deleted: tuple[Path, ...], files: Mapping[Path, bytes]
+    ) -> Commit:
+        git_worktree, texts = self._git_worktree(worktree), {os.fsencode(path): text for path, text in files.items()}
+        content = git_content.with_files(
+            self._objects.listing(tree), frozenset(map(os.fsencode, deleted)), self._objects.entries(texts)
+        )
+        capture = self._write_capture(git_worktree, content, git_worktree.read_refs().capture, tree, texts)
+        git_worktree.write_manifest(capture, git_worktree.manifest(tree) - content.keys())
+        return capture
+
     def _write_capture(
         self,
         git_worktree: GitWorktree,
         content: TreeListing,
         newest: Commit | None,
         before: Commit,
-        files: pathlib.Path | None = None,
+        files: pathlib.Path | Mapping[bytes, bytes] | None = None,
     ) -> Commit:
-        """Write a capture with parent `newest` that also descends from `before`. `files`: where to read what git does
-        not have."""
+        """Write a capture with parent `newest` that also descends from `before`. `files`: what git does not have, or
+        where to read it."""
         parents: tuple[Commit, ...] = (newest or before,)
         if newest and before not in git_worktree.reachable and not is_ancestor(self._git, before, newest):
             parents = (newest, before)
         listing_before = self._objects.listing(before)
         readers = {
-            path: partial(read_file, os.fsencode(files) + b"/" + path)
+            path: partial(files.__getitem__, path)
+            if isinstance(files, Mapping)
+            else partial(read_file, os.fsencode(files) + b"/" + path)
             for path, entry in content.items()
             if files is not None and entry.mode != SUBMODULE and listing_before.get(path) != entry
         }

@@ -82,6 +82,18 @@ class Command(SettingsBase, frozen=True, kw_only=True):
     )
 
 
+class Edit(SettingsBase, frozen=True, kw_only=True):
+    """A change of files by mz itself: first some are deleted, then some are written."""
+
+    delete: Annotated[
+        tuple[Pattern, ...], doc("Files that are deleted, but for those of `denied_paths`; patterns as in .gitignore.")
+    ] = ()
+    write: Annotated[
+        dict[RepositoryPath, NonEmpty],
+        doc("Files that are written, each with a template of pipelines/templates/edits/: `go.mod: edits/go.mod.j2`."),
+    ] = {}
+
+
 class Gates(SettingsBase, frozen=True, kw_only=True):
     baseline: Annotated[
         Literal["no-new-failures", "strict"],
@@ -415,6 +427,9 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
     commands: Annotated[
         dict[Name, Command],
         doc("Commands by name, such as test, lint and build; pipelines run them before and after an agent."),
+    ] = {}
+    edits: Annotated[
+        dict[Name, Edit], doc("Changes of files by name, of phases with `edit`, before they call an agent.")
     ] = {}
     gates: Gates = Gates()
     memory: MemorySettings = MemorySettings()

@@ -331,6 +331,8 @@ class Phase(PipelineStruct, frozen=True, kw_only=True):
     inputs: tuple[PhaseInput, ...] = ()
     claim: Claim | None = None
     context: PhaseContext = PhaseContext()
+    edit: str | None = None
+    """Name of a change of files in mz.yaml, which is made before the agent is called."""
     prepare: tuple[PreparedCommand, ...] = ()
     for_each: ForEach | None = None
     outputs: tuple[PhaseOutput, ...] = ()

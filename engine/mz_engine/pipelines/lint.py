@@ -6,7 +6,7 @@ other's outputs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.decoding.yaml import YamlDocument
 from mz_engine.errors.diagnostics import Diagnostic
 from mz_engine.graph import find_cycles
-from mz_engine.model.config import Limits
+from mz_engine.model.config import Config, Limits
 from mz_engine.model.pipeline import (
     CLOSING,
     PERSON,
@@ -192,26 +192,31 @@ def _check_limits(limits: msgspec.Struct, route: KeyPath, *keys: str) -> Iterato
             yield LintFinding((*route, key), "MZ3014", f"`{key}` is {value}; it must be at least 1")
 
 
-def summarise_warnings(
-    diagnostics: Iterable[Diagnostic], pipeline: Pipeline, commands: Collection[str]
-) -> tuple[Diagnostic, ...]:
+def summarise_warnings(diagnostics: Iterable[Diagnostic], pipeline: Pipeline, config: Config) -> tuple[Diagnostic, ...]:
     """Return the warnings of a run's pipeline, each once and without a location; steps left out for missing commands
-    are merged into one. `commands` are those of mz.yaml."""
+    and edits are merged into one."""
     warnings = dict.fromkeys(replace(diagnostic, location=None) for diagnostic in diagnostics)
     skipped_step = (MISSING_COMMAND_CODE, "warning")
     others = tuple(warning for warning in warnings if (warning.code, warning.severity) != skipped_step)
     if len(others) == len(warnings):
         return others
-    missing_names = ", ".join(f"`{name}`" for name in missing_commands(pipeline, commands))
-    message = f"pipeline steps are skipped: mz.yaml has no command {missing_names}"
+    missing = {"command": missing_commands(pipeline, config), "edit": missing_edits(pipeline, config)}
+    texts = [f"{kind} {', '.join(f'`{name}`' for name in names)}" for kind, names in missing.items() if names]
+    message = f"pipeline steps are skipped: mz.yaml has no {', no '.join(texts)}"
     hint = "write `NAME: COMMAND LINE` under `commands:` in mz.yaml"
     return (*others, Diagnostic(code=MISSING_COMMAND_CODE, message=message, hint=hint, severity="warning"))
 
 
-def missing_commands(pipeline: Pipeline, commands: Collection[str]) -> tuple[str, ...]:
-    """Return the commands that the pipeline runs and that are not among these, in the order of the text."""
+def missing_commands(pipeline: Pipeline, config: Config) -> tuple[str, ...]:
+    """Return the commands that the pipeline runs and that mz.yaml lacks, in the order of the text."""
     used = dict.fromkeys(name for phase in pipeline.phases for _, name in commands_of(phase))
-    return tuple(name for name in used if name and name not in commands)
+    return tuple(name for name in used if name and name not in config.commands)
+
+
+def missing_edits(pipeline: Pipeline, config: Config) -> tuple[str, ...]:
+    """Return the edits that the pipeline makes and that mz.yaml lacks, in the order of the text."""
+    used = dict.fromkeys(phase.edit for phase in pipeline.phases if phase.edit)
+    return tuple(name for name in used if name not in config.edits)
 
 
 def _check_rewards(pipeline: Pipeline, all_rewards: Mapping[str, Rewards]) -> Iterator[LintFinding]:
@@ -265,6 +270,7 @@ def _check_after_delivery(phases: tuple[Phase, ...]) -> Iterator[LintFinding]:
         uses = {
             "writable": bool(phase.writable),
             "claim": phase.claim is not None,
+            "edit": phase.edit is not None,
             "on_block": bool(phase.on_block),
             "deliver": bool(phase.agent and phase.deliver),
         }

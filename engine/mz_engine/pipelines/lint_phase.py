@@ -54,6 +54,8 @@ class KnownNames(msgspec.Struct, frozen=True, kw_only=True):
     """Missing required blocks by template, of templates that cannot be rendered without them."""
     commands: frozenset[str]
     """Of mz.yaml."""
+    edits: frozenset[str] = frozenset()
+    """Of mz.yaml."""
     rewards: Mapping[str, Rewards] = {}
     cards: Mapping[str, CardFile] = {}
     """For `role` and `needs`."""
@@ -158,7 +160,7 @@ def check_completeness(phase: Phase) -> Iterator[LintFinding]:
     if not phase.agent and (phase.outputs or phase.agent_review):
         key = "outputs" if phase.outputs else "agent_review"
         yield LintFinding((key,), "MZ3015", f"`{phase.phase}` has `{key}` but no `agent` to produce it")
-    has_work = phase.agent or phase.prompt or phase.outputs or phase.agent_review or phase.deliver
+    has_work = phase.agent or phase.prompt or phase.outputs or phase.agent_review or phase.deliver or phase.edit
     if not (has_work or phase.prepare or phase.gates or phase.ask_person):
         yield LintFinding((), "MZ3015", f"`{phase.phase}` does nothing")
 
@@ -239,15 +241,23 @@ def check_references(phase: Phase, known_names: KnownNames, own_rules: Collectio
 
 
 def check_commands(phase: Phase, known_names: KnownNames, built_in: bool) -> Iterator[LintFinding]:
-    for route, command in commands_of(phase):
-        if command and command not in known_names.commands:
-            hint = f"write `{command}: COMMAND LINE` under `commands:` in mz.yaml"
-            message = f"mz.yaml has no command `{command[:80]}`" + ", so this step is skipped" * built_in
+    """Yield MZ3009 for commands and edits that mz.yaml lacks."""
+    uses = [(route, "command", name) for route, name in commands_of(phase)]
+    uses += [(("edit",), "edit", phase.edit)] if phase.edit is not None else []
+    for route, kind, name in uses:
+        if name and name not in (known_names.commands if kind == "command" else known_names.edits):
+            value = "COMMAND LINE" if kind == "command" else "{delete: [PATTERN], write: {FILE: TEMPLATE}}"
+            hint = f"write `{name}: {value}` under `{kind}s:` in mz.yaml"
+            message = f"mz.yaml has no {kind} `{name[:80]}`" + ", so this step is skipped" * built_in
             yield LintFinding(route, MISSING_COMMAND_CODE, message, hint, "warning" if built_in else "error")
 
 
 def check_choices(phase: Phase) -> Iterator[LintFinding]:
-    """Yield MZ3013 for gates and preparations that contradict themselves, MZ3011 for reviewers that do not review."""
+    """Yield MZ3013 for gates, edits and preparations that contradict themselves, MZ3011 for reviewers that do not
+    review."""
+    if phase.edit is not None and phase.for_each is not None:
+        message = "every unit would undo what those before it changed in the files of the edit; use a phase before"
+        yield LintFinding(("edit",), "MZ3013", message)
     for number, preparation in enumerate(phase.prepare):
         if preparation.cause and not preparation.must_pass:
             message = "without `must_pass` a failure blocks nothing, so it has no `cause`"

@@ -12,13 +12,14 @@ import msgspec
 from mz_engine.artifacts.load import assemble_rules
 from mz_engine.artifacts.validate import requirements, validate
 from mz_engine.decoding.regex import inspect_expression
-from mz_engine.decoding.structs import KeyPath, did_you_mean
+from mz_engine.decoding.structs import KeyPath, did_you_mean, format_key_path
 from mz_engine.decoding.yaml import YamlDocument
 from mz_engine.errors.diagnostics import Diagnostic, SourceLocation
-from mz_engine.model.config import Limits
+from mz_engine.model.config import Config, Limits
 from mz_engine.model.rules import CoversIds, MatchingText, RuleSet
+from mz_engine.path_patterns import matches
 from mz_engine.pipelines.lint_phase import MissingBlock
-from mz_engine.prompts.render import PromptData, template_environment
+from mz_engine.prompts.render import EDITS_FOLDER, EditData, PromptData, template_environment
 
 RuleProblem = tuple[KeyPath, str, str]
 """Location, message and hint."""
@@ -45,16 +46,35 @@ def check_template(file: str, name: str, text: str, template_names: Collection[s
         reason = error.message or "not a valid template"
         yield Diagnostic(code="MZ3017", message=to_sentence(reason), location=SourceLocation(file, error.lineno))
         return
-    fields = [field.name for field in msgspec.structs.fields(PromptData)]
+    is_edit = name.startswith(EDITS_FOLDER)
+    fields = [field.name for field in msgspec.structs.fields(EditData if is_edit else PromptData)]
     variables = meta.find_undeclared_variables(tree) - {*fields, *jinja.globals, *JINJA_NAMES}
     references = {name for name in meta.find_referenced_templates(tree) if name and name not in template_names}
-    unknown = [(name, "prompts have no variable", fields) for name in sorted(variables)]
+    kind = "edits" if is_edit else "prompts"
+    unknown = [(name, f"{kind} have no variable", fields) for name in sorted(variables)]
     unknown += [(name, "there is no template", sorted(template_names)) for name in sorted(references)]
     for name, problem, candidates in unknown:
         message, hint = f"{problem} `{name[:80]}`", did_you_mean(name, candidates)
         yield Diagnostic(
             code="MZ3017", message=message, hint=hint, location=SourceLocation(file, find_line(text, name))
         )
+
+
+def edit_problems(config: Config, templates: Collection[str], document: YamlDocument) -> Iterator[Diagnostic]:
+    """Yield an error for each file of an edit that nothing may change (MZ2013), or whose template is missing (MZ3008).
+    `document` is mz.yaml."""
+    names = sorted(name for name in templates if name.startswith(EDITS_FOLDER))
+    files = [(name, *pair) for name, edit in config.edits.items() for pair in edit.write.items()]
+    for edit_name, path, template in files:
+        route: KeyPath = ("edits", edit_name, "write", path)
+        location, key = document.location(*route), format_key_path(route)
+        if matches(config.denied_paths, path):
+            message = f"`{key}`: the file is one of `denied_paths`, which nothing changes"
+            yield Diagnostic(code="MZ2013", message=message, location=location)
+        if template not in names:
+            hint = did_you_mean(template, names) or f"write it to pipelines/templates/{EDITS_FOLDER}NAME.j2"
+            message = f"`{key}`: there is no template `{template[:80]}` of an edit"
+            yield Diagnostic(code="MZ3008", message=message, hint=hint, location=location)
 
 
 def missing_blocks(templates: Mapping[str, str]) -> dict[str, tuple[MissingBlock, ...]]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 TEMPLATE_SUFFIX = ".j2"
 CONTINUATION = "continuation.md.j2"
+EDITS_FOLDER = "edits/"
+"""Templates below it are of files that edits write; they have the fields of `EditData`."""
 LATER_PARTIALS = {
     "learnings": "partials/learnings.md.j2",
     "notes": "partials/notes.md.j2",
@@ -149,6 +151,18 @@ class PromptData(msgspec.Struct, frozen=True, kw_only=True):
     """What stands before the prompt; templates need not show it."""
 
 
+class EditData(msgspec.Struct, frozen=True, kw_only=True):
+    """Data of the template of a file that an edit writes."""
+
+    item: str
+    """Id of the feature."""
+    title: str
+    base: str
+    """Name of the base branch."""
+    integration: str
+    """Name of the integration branch; empty: the run has none."""
+
+
 # rendering ------------------------------------------------------------------------------------------------------------
 class TemplateError(Exception):
     """A template that cannot be rendered; the text is `NAME:LINE: reason`."""
@@ -190,6 +204,19 @@ def render(templates: Mapping[str, str], name: str, data: PromptData, continuati
         raise template_error(name, error) from error
     text = "\n\n".join(texts)
     return BLANK_LINES.sub("\n\n", text).strip().replace(KEPT_NEWLINE, "\n") + "\n"
+
+
+def render_edit(templates: Mapping[str, str], name: str, data: EditData) -> str:
+    """Return the text of a file that an edit writes. Raises TemplateError."""
+    import jinja2
+
+    from mz_engine.prompts.limits import STEPS_MAX, steps_left
+
+    steps_left.set(STEPS_MAX)
+    try:
+        return _environment(tuple(sorted(templates.items()))).get_template(name).render(asdict(data))
+    except (jinja2.TemplateError, *TEMPLATE_FAILURES) as error:
+        raise template_error(name, error) from error
 
 
 @lru_cache(maxsize=128)

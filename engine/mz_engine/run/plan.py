@@ -63,7 +63,7 @@ from mz_engine.pipelines.load import (
     load_valid_pipeline_files,
     pin_files,
 )
-from mz_engine.pipelines.material import missing_blocks
+from mz_engine.pipelines.material import edit_problems, missing_blocks
 from mz_engine.ports import RemoteError, RepositoryUnusable
 from mz_engine.pricing.models import candidate_names
 from mz_engine.pricing.table import known_models, price_table
@@ -131,6 +131,7 @@ def load_sources(
         material = load_valid_pipeline_files(root)
         pipeline, lint = load_configured_pipeline(loaded, root, material)
         lists_own_items = pipeline.cycle is not None
+        errors += edit_problems(config, material.templates, loaded.document)
         errors += routing_problems(loaded.routing, pipeline, all_adapters(config.agents))
         has_price = price_lookup(config, environment)
         warnings += (*lint, *missing_tools(pipeline, config), *unpriced_models(pipeline, config, has_price))
@@ -288,6 +289,7 @@ def known_names(config: Config, material: PipelineFiles) -> KnownNames:
         templates=frozenset(material.templates),
         missing_blocks=missing_blocks(material.templates) if material.files else {},
         commands=frozenset(config.commands),
+        edits=frozenset(config.edits),
         cards=material.cards,
         skills=frozenset(material.skills),
         agents=config.called_agents if config.independence == "agent" else None,

@@ -146,6 +146,18 @@ class TreeRestored(OutcomeEvent, frozen=True, kw_only=True, tag="tree.restored")
     tree: Commit
 
 
+class EditMade(OutcomeEvent, frozen=True, kw_only=True, tag="edit.made"):
+    """The engine changed files, before an agent is called. Repeatable: the same tree gives the same one."""
+
+    NON_DETERMINISTIC = frozenset({"tree"})
+    edit: str
+    """Its name in `mz.yaml`."""
+    written: tuple[Path, ...] = ()
+    deleted: tuple[Path, ...] = ()
+    tree: Commit
+    """Capture, afterwards."""
+
+
 class UnitCompleted(DerivedEvent, frozen=True, kw_only=True, tag="unit.completed"):
     phase: str
     unit: str

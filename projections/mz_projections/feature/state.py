@@ -37,6 +37,7 @@ from mz_events.catalog.delivery import (
 )
 from mz_events.catalog.feature import (
     Blocked,
+    EditMade,
     FeatureRetried,
     FeatureStarted,
     HoldReleased,
@@ -226,6 +227,7 @@ UnitEvent = (
     | TagRequested
     | Tagged
     | BranchesClosed
+    | EditMade
 )
 
 
@@ -239,6 +241,8 @@ class UnitRun(StateStruct, frozen=True):
     tree: Commit
     """Capture that the next call starts from: the tree before a first or failed call, the reply's tree after a rejected
     reply."""
+    is_edited: bool = False
+    """The edit of the phase is made."""
     role: str = BUILDER
     """Role of the pending or last call."""
     attempts: dict[str, Attempts] = {}

@@ -35,7 +35,7 @@ from mz_events.catalog.delivery import (
     TagRequested,
     TargetMoved,
 )
-from mz_events.catalog.feature import HoldReleased
+from mz_events.catalog.feature import EditMade, HoldReleased
 from mz_events.catalog.memory import LearningsCaptured
 from mz_events.catalog.run import ItemsAdded
 from mz_events.catalog.validation import (
@@ -221,6 +221,7 @@ UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | 
     ),
     GateChecked: _on_gate_checked,
     ItemsAdded: lambda run, event, _: replace(run, items_added=True, last_event=event),
+    EditMade: lambda run, event, _: replace(run, base=event.tree, tree=event.tree, is_edited=True, last_event=event),
     CommitRequested: _set_last_event,
     PushRequested: _set_last_event,
     PullRequestRequested: _set_last_event,

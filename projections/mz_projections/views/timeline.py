@@ -283,6 +283,9 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     feature.Blocked: lambda e: f"{unit_name(e)}: {e.check} {e.path}".rstrip() + f", cause {e.cause}",
     feature.RolledBack: lambda e: f"{e.source} back to {e.to}" + (f", units {list_names(e.units)}" if e.units else ""),
     feature.TreeRestored: lambda e: f"tree {e.tree[:SHORT]} restored",
+    feature.EditMade: lambda e: (
+        f"{e.edit}: {count_noun(len(e.written), 'file')} written, {count_noun(len(e.deleted), 'file')} deleted"
+    ),
     feature.UnitCompleted: unit_name,
     feature.PhaseSkipped: lambda e: f"{unit_name(e)}: left out, since it is not required: {e.code}",
     feature.PhaseCompleted: lambda e: e.phase,

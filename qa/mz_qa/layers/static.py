@@ -114,7 +114,7 @@ def check_pipeline(project: Project, name: str, material: PipelineFiles) -> Iter
         return
     definition = source.parse()[0]
     if is_configured or not source.built_in:
-        yield from to_layer_output(summarise_warnings(diagnostics, definition, project.config.commands))
+        yield from to_layer_output(summarise_warnings(diagnostics, definition, project.config))
     try:
         pins = pin_files(definition, material, project.config)
     except MzError as error:

@@ -253,6 +253,13 @@ class SimulatedWorkspace(SimulatedPort):
                 files[path] = old[path]
         return self.world.write(Tree(files, tree))
 
+    def edit(
+        self, worktree: FeatureWorktree, tree: Commit, deleted: tuple[Path, ...], files: Mapping[Path, bytes]
+    ) -> Commit:
+        self.world.look("git")
+        kept = {path: data for path, data in self.world.objects[tree].files.items() if path not in deleted}
+        return self.world.write(Tree(kept | {str(path): data for path, data in files.items()}, tree))
+
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
         self.world.look("git")
         before, after = self.world.objects[old].files, self.world.objects[new].files

@@ -368,8 +368,8 @@ def parse_time(text: str) -> datetime:
 
 FIXTURE_KEYS = (
     "base", "workspace", "commands", "autonomy", "limits", "injection_screen", "denied_paths", "branch_prefix",
-    "sessions", "failover", "gates", "papers", "commits", "scope", "routing", "skills", "request",
+    "sessions", "failover", "gates", "papers", "commits", "scope", "routing", "skills", "request", "edits",
 )  # fmt: skip
 """Configuration keys that a replay takes from the cassette; all others come from the current project."""
-FIXTURE_DEFAULTS: Mapping[str, object] = {"routing": {}, "skills": "text", "request": ""}
+FIXTURE_DEFAULTS: Mapping[str, object] = {"routing": {}, "skills": "text", "request": "", "edits": {}}
 """Values of a cassette that does not say, as older ones do not."""

@@ -39,7 +39,14 @@ from mz_events.catalog.delivery import (
     TagRequested,
     TargetMoved,
 )
-from mz_events.catalog.feature import FeatureDelivered, FeatureHeld, HumanRequested, WorkspaceConflicted, WorkspaceReady
+from mz_events.catalog.feature import (
+    EditMade,
+    FeatureDelivered,
+    FeatureHeld,
+    HumanRequested,
+    WorkspaceConflicted,
+    WorkspaceReady,
+)
 from mz_events.catalog.run import Hold
 from mz_events.catalog.validation import ArtifactParsed, Change, ChangesChecked, CommandRan
 from mz_events.names import Commit, Digest, Path
@@ -189,6 +196,11 @@ class RecordedWorkspace:
             self.stream.raise_if_unusable()
             raise NotInRecord
         return checked.tree
+
+    def edit(
+        self, worktree: FeatureWorktree, tree: Commit, deleted: tuple[Path, ...], files: Mapping[Path, bytes]
+    ) -> Commit:
+        return self.stream.outcome(EditMade).tree
 
     def close(self, worktree: FeatureWorktree) -> None:
         self.stream.raise_if_unusable()

@@ -237,6 +237,16 @@ class MemoryWorkspace:
         edits = {key: self.objects.find(old, key) for key in map(os.fsencode, revert)}
         return self._commit_of(self.objects.edit(self.objects.tree_of(tree), edits), tree)
 
+    def edit(
+        self, worktree: FeatureWorktree, tree: Commit, deleted: tuple[TreePath, ...], files: Mapping[TreePath, bytes]
+    ) -> Commit:
+        old, edits = self.objects.tree_of(tree), dict[bytes, TreeEntry | None](dict.fromkeys(map(os.fsencode, deleted)))
+        for path, data in files.items():
+            before = self.objects.find(old, os.fsencode(path))
+            mode = content.EXECUTABLE if before and before.mode == content.EXECUTABLE else content.FILE
+            edits[os.fsencode(path)] = TreeEntry(mode, self.objects.add(b"blob", data))
+        return self._commit_of(self.objects.edit(old, edits), tree)
+
     def provide(self, worktree: FeatureWorktree, files: Mapping[TreePath, bytes]) -> None:
         """Skip files below `.mz/`, which no capture holds and no recorded agent reads."""
 
