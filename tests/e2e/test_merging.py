@@ -15,6 +15,7 @@ from tests.support.workshop import PIPELINE, Copy, Workshop, clone
 pytestmark = pytest.mark.slow
 
 DELIVER = "deliver: [merge_base, push, open_pr]"
+EDITS = "edits: {seed: {delete: [old], write: {seeds/first.txt: edits/seed.j2}}}\n"
 STEPS = 'deliver: [merge_base, merge, {tag: "{item}-{date}", at: merge}, close_branch]'
 
 
@@ -27,8 +28,10 @@ def mz(made: Workshop, *arguments: str, code: int = 0) -> Result:
 
 @pytest.fixture(scope="module")
 def merged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workshop, str]:
-    made = Workshop(tmp_path_factory.mktemp("merged"))
-    made.repository.write({"pipelines/notes.yaml": PIPELINE.replace(DELIVER, STEPS)})
+    made = Workshop(tmp_path_factory.mktemp("merged"), settings=EDITS)
+    pipeline = PIPELINE.replace(DELIVER, STEPS).replace("  prompt: write", "  edit: seed\n  prompt: write")
+    template = "{{ base }}, {{ title }}\n"
+    made.repository.write({"pipelines/notes.yaml": pipeline, "pipelines/templates/edits/seed.j2": template, "old": "1"})
     made.repository.commit()
     made.repository.write({"draft.txt": "mine"})
     return made, made.run()
@@ -41,6 +44,8 @@ def test_the_base_has_what_was_made_and_the_checkout_too(merged: tuple[Workshop,
     assert subjects[:2] == ["Merge branch 'feat/beta' into main", "Merge branch 'feat/alpha' into main"]
     assert (made.root / "letters/beta.md").read_text() == "# Letter\nabout beta\n"
     assert git("status", "--short") == "?? draft.txt"
+    assert (made.root / "seeds/first.txt").read_text() == "main, The second\n"
+    assert not (made.root / "old").exists()
     assert git("branch", "--format=%(refname:short)") == "main"
     tags = git("tag", "--format=%(refname:short) %(objectname)").splitlines()
     assert [tag.split("-")[0] for tag in tags] == ["alpha", "beta"]
