@@ -47,7 +47,7 @@ class SourceReader:
         for row in rows.split(b"\0")[:-1]:
             entry, _, path = row.partition(b"\t")
             mode, _, oid, size = entry.decode().split()
-            if not mode.startswith("100") or int(size) > FILE_BYTES_MAX:
+            if not mode.startswith("100") or not size.isdigit() or int(size) > FILE_BYTES_MAX:
                 continue
             if group := self._group(os.fsdecode(path)):
                 paths.append((group, oid))
