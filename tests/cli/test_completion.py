@@ -54,7 +54,7 @@ def test_real_shells_accept_the_script(shell: str, tmp_path: Path, mz: Mz) -> No
 
 
 LINES = {
-    "mz sta": {"status"},
+    "mz stat": {"stats", "status"},
     "mz pipelines sh": {"show"},
     "mz show ": {"login", "audit", "export", "later"},
     "mz log --feature lo": {"login"},
@@ -122,4 +122,4 @@ def test_the_protocol_is_silent_whatever_it_is_asked(stored_run: StoredRun) -> N
     assert completed(stored_run.home, "mz no-such-command ") == []
     assert completed(stored_run.home, "mz log --no-such-option 20") == [RUN]
     assert completed(stored_run.home, "mz status", shell="csh") == []
-    assert completed(stored_run.home, "mz sta", shell="fish") == [f"status\t{COMMANDS['status']}"]
+    assert completed(stored_run.home, "mz statu", shell="fish") == [f"status\t{COMMANDS['status']}"]

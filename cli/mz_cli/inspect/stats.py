@@ -102,9 +102,9 @@ class StatsReport(Shape, frozen=True, kw_only=True):
     ),
     next_command="`mz cost` sums up the calls; `sources` in mz.yaml says what is counted.",
 )
-@click.argument("name", metavar="[RUN|COMMIT]", required=False)
+@click.argument("run", metavar="[RUN|COMMIT]", required=False)
 @format_options("Print one object with the schema mz.stats/1.")
-def stats(name: str | None, as_json: bool) -> None:
+def stats(run: str | None, as_json: bool) -> None:
     """Count lines of code and tests, and words of prose.
 
     A line is one with more than white space, comments included. Files are read from git's objects, and sorted by
@@ -113,9 +113,9 @@ def stats(name: str | None, as_json: bool) -> None:
     """
     root = find_root(Path.cwd())
     reader = SourceReader(root, load_config(root, os.environ, {}).config.sources)
-    report = run_report(root, reader, name)
+    report = run_report(root, reader, run)
     if report is None:
-        commit = version_commit(root, name or "HEAD")
+        commit = version_commit(root, run or "HEAD")
         report = StatsReport(run=None, before=None, after=_totals(reader, commit), items=(), calls=())
     if as_json:
         print_document("stats", report)
