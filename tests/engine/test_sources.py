@@ -112,6 +112,8 @@ def test_commits_are_counted_from_gits_objects(tmp_path: Path, monkeypatch: pyte
         ("code", "Python"): 3, ("prose", "docs"): 2, ("tests", "Python"): 1,
     }  # fmt: skip
     repository.git("rm", "-q", "tests/a.py")
+    repository.git("config", "diff.noprefix", "true")
+    repository.git("config", "diff.interHunkContext", "9")
     new = repository.commit({"a.py": "a\n\n\nc\nd\n", "c.go": "x\n", 'x "y"\n.py': "\n"})
     change = reader.change(old, new)
     assert change is not None

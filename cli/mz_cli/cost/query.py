@@ -20,7 +20,7 @@ from mz_events.catalog.run import RunStarted
 from mz_events.names import run_stream
 from mz_projections.cost.totals import PricedCall, priced_calls
 from mz_projections.feature.calls import CALLS, Call, paid_calls
-from mz_projections.imported.runs import imported_calls, imported_run, imported_runs
+from mz_projections.imported.runs import find_imported_run, imported_calls, imported_runs
 
 from mz_cli.app.context import ProjectLog
 from mz_cli.app.help import did_you_mean
@@ -43,7 +43,7 @@ Calls = tuple[PricedCall, ...]
 def run_costs(log: ProjectLog, selected: Selector, period: Period) -> Calls:
     """Return the selected calls of one run, from its features' streams. Raises MzError (MZ1002) for a phase or an
     attempt without calls."""
-    if imported := imported_run(log.store, selected.run):
+    if imported := find_imported_run(log.store, selected.run):
         return priced_calls(call for call in imported_calls(imported) if period.contains(call.requested_at_us))
     streams = log.streams(selected.run)[1:] if selected.feature is None else (selected.stream,)
     calls = [call for stream in streams for call in paid_calls(log.store.read(stream))]

@@ -14,7 +14,7 @@ from mz_engine.errors.diagnostics import Exit, MzError
 from mz_engine.paths import LOG_FILE, MZ_FOLDER, user_data_directory
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.store import Append
-from mz_projections.imported.runs import imported_run, imported_stream
+from mz_projections.imported.runs import imported_runs, imported_stream
 from mz_recordings.importing.histories import SYSTEMS, HistoryFiles, imported_history
 from mz_recordings.importing.importer import UNKNOWN_MODEL, Busy, ImportProgress, ImportResult, import_files
 from mz_recordings.importing.scan import session_directories
@@ -110,7 +110,7 @@ def import_histories(system: str, folders: Sequence[Path], *, as_json: bool) -> 
         (root / MZ_FOLDER).mkdir(exist_ok=True)
         (root / MZ_FOLDER / ".gitignore").write_text("*\n")
         with SqliteStore(root / MZ_FOLDER / LOG_FILE) as store:
-            new = [run for run in runs if imported_run(store, run.run) != run]
+            new = [run for run in runs if run not in imported_runs(store, run.run)]
             store.append([Append(imported_stream(run.run), None, (run,)) for run in new], time.time_ns() // 1000)
         for run in runs:
             rows.append(shape_of(HistoryRun, run, items=len(run.items), calls=len(run.records), is_new=run in new))

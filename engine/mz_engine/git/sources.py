@@ -23,7 +23,11 @@ from mz_engine.sources import (
 FILE_BYTES_MAX = 10_000_000
 """Larger files are not counted: nobody wrote them."""
 BATCH_BYTES = 32_000_000
-DIFF = ("diff", "-U0", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=all")
+DIFF = (
+    "diff", "-U0", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=all",
+    "--src-prefix=a/", "--dst-prefix=b/", "--no-relative", "--inter-hunk-context=0",
+)  # fmt: skip
+"""Whatever the repository's own configuration says."""
 Key = tuple[str, str]
 """Kind of a source, and object id."""
 

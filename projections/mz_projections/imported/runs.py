@@ -20,23 +20,17 @@ def imported_stream(run: str) -> StreamId:
     return StreamId(f"{PREFIX}{run}")
 
 
-def imported_runs(store: Store) -> tuple[ImportedRunRead, ...]:
-    """Return all imported runs, by name."""
-    runs = (imported_run(store, stream.removeprefix(PREFIX)) for stream, _ in store.streams(PREFIX))
-    return tuple(run for run in runs if run is not None)
-
-
-def imported_run(store: Store, run: str) -> ImportedRunRead | None:
-    """Return an imported run as it was read last; None if there is none of that name."""
-    events = [recorded.event for recorded in store.read(imported_stream(run))]
-    return events[-1] if events and isinstance(events[-1], ImportedRunRead) else None
+def imported_runs(store: Store, prefix: str = "") -> tuple[ImportedRunRead, ...]:
+    """Return the imported runs whose names begin so, by name."""
+    streams = store.streams(imported_stream(prefix))
+    events = (recorded.event for stream, version in streams for recorded in store.read(stream, version - 1))
+    return tuple(event for event in events if isinstance(event, ImportedRunRead))
 
 
 def find_imported_run(store: Store, prefix: str | None) -> ImportedRunRead | None:
     """Return the imported run with this name, or the only one whose name begins so, with the system in it."""
-    names = [stream.removeprefix(PREFIX) for stream, _ in store.streams(PREFIX)] if "-" in (prefix or "") else []
-    matching = [name for name in names if name == prefix] or [name for name in names if name.startswith(prefix or "")]
-    return imported_run(store, matching[0]) if len(matching) == 1 else None
+    runs = imported_runs(store, prefix) if prefix and "-" in prefix else ()
+    return next((run for run in runs if run.run == prefix), runs[0] if len(runs) == 1 else None)
 
 
 def imported_calls(run: ImportedRunRead) -> Iterator[Call]:
