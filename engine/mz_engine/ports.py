@@ -190,7 +190,7 @@ class Workspace(Protocol):
 
     def close_branch(self, worktree: FeatureWorktree, head: Commit) -> None:
         """Delete the feature's branch, which must be at `head`, and keep its head under `refs/mz/`; a branch that is
-        gone is closed. Raises DeliveryRefused (`branch-moved`, `branch-checked-out`)."""
+        gone is closed. Raises DeliveryRefused (`branch-moved`, `checkout-in-the-way`)."""
 
     def contains(self, head: Commit, commit: Commit) -> bool:
         """Return True if `commit` is `head` or one of its ancestors."""

@@ -84,3 +84,12 @@ def test_cleaning_drops_the_closed_heads(merged: tuple[Workshop, str]) -> None:
     mz(made, "clean", "--yes")
     assert made.repository.git("for-each-ref", closed) == ""
     assert made.repository.git("tag").splitlines() != []
+
+
+def test_a_base_that_is_no_branch_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
+    made = Workshop(tmp_path, settings="base: v1\n")
+    made.repository.write({"pipelines/notes.yaml": PIPELINE.replace(DELIVER, STEPS)})
+    made.repository.commit()
+    made.repository.git("tag", "v1")
+    refused = mz(made, "run", code=10)
+    assert "error[MZ2013] mz.yaml:5:7 `base`: notes merges into it, and v1 is no local branch" in refused.err

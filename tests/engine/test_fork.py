@@ -27,6 +27,7 @@ from mz_projections.read_models.store import ReadModelStore
 from mz_projections.run.delivered import DELIVERED, latest_deliveries
 from mz_projections.run.fold import RunState
 from mz_projections.views.run import run_view
+from mz_qa.simulation import trial
 
 from tests.support.pasts import Past, trial_past
 from tests.support.workshop import SCRIPT, Workshop, clone
@@ -190,6 +191,14 @@ def test_what_is_changed_is_pinned(past: Past) -> None:
     other = forked_pins(pins, state, ForkChange(agent="other"), "r0")
     assert (other.config.agent, other.config.models.mid) == ("other", None)
     assert isinstance(events[0].event, FeatureStarted)
+
+
+def test_a_fork_leaves_the_branches_and_tags_of_the_user_alone() -> None:
+    pins = trial.pins()
+    merging = replace(pins, pipeline=trial.with_merge(pins.pipeline))
+    pipeline = forked_pins(merging, NotStarted(), ForkChange(), "r2").pipeline
+    assert [phase.deliver for phase in pipeline.phases] == [(), (), ("merge_base",), ()]
+    assert pipeline.ending == "done"
 
 
 def test_every_version_can_be_forked_or_says_why(past: Past) -> None:

@@ -145,7 +145,7 @@ def test_a_closed_branch_is_kept_out_of_sight_and_closed_once(desk: Desk) -> Non
     desk.repo.git("switch", "--quiet", "feat/f1")
     with pytest.raises(DeliveryRefused, match="is checked out in") as refused:
         desk.port.close_branch(WORKTREE, head)
-    assert refused.value.code == "branch-checked-out"
+    assert refused.value.code == "checkout-in-the-way"
     desk.repo.git("switch", "--quiet", "main")
     for _ in range(2):
         desk.port.close_branch(WORKTREE, head)

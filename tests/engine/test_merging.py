@@ -7,7 +7,7 @@ import re
 import pytest
 from msgspec.structs import replace
 from mz_engine.model.config import PullRequests
-from mz_engine.model.pipeline import ItemKind
+from mz_engine.model.pipeline import ItemKind, TagStep
 from mz_engine.ports import CallSpec
 from mz_events.catalog.delivery import BaseMerged, BranchLanded, DeliveryFailed, Tagged, TargetMoved
 from mz_events.catalog.feature import FeatureStarted
@@ -20,7 +20,7 @@ from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, SimulatedWorkspace, World
 
-from tests.engine.test_delivery import Bench, mending, status
+from tests.engine.test_delivery import Bench, mending, revise, revising, status
 from tests.support import driving
 from tests.support.crashing import CrashingWorld
 
@@ -187,6 +187,23 @@ def test_a_branch_that_the_target_has_already_is_no_merge() -> None:
     assert status(bench.run()) is FeatureOutcome.MERGED
     [landed] = [event for event in bench.events() if isinstance(event, BranchLanded)]
     assert (landed.changed, bench.world.refs[MAIN]) == (False, bench.world.base)
+
+
+def test_a_merged_feature_is_revised_and_merged_once_more() -> None:
+    bench = merging()
+    steps = ("merge_base", "merge", TagStep(tag="v{date}-{item}", at="merge"), "close_branch")
+    *phases, ship, _ = bench.pins.pipeline.phases
+    pipeline = replace(bench.pins.pipeline, phases=(*phases, replace(ship, deliver=steps)))
+    bench.pins = replace(bench.pins, pipeline=pipeline)
+    bench.world.script = revising
+    assert status(bench.run()) is FeatureOutcome.MERGED
+    first = bench.world.refs[MAIN]
+    revise(bench, "build")
+    assert status(bench.resume()) is FeatureOutcome.MERGED
+    landed = bench.world.objects[bench.world.refs[MAIN]]
+    assert (landed.parent, landed.files["b1.txt"]) == (first, b"u1 of b, by Ada")
+    assert tags(bench) == {f"v{DAY}-b": first, f"v{DAY}.2-b": bench.world.refs[MAIN]}
+    assert "refs/heads/feat/b" not in bench.world.refs
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ class GitWorktree:
         if old is None:
             return
         if message := self._checked_out():
-            raise DeliveryRefused(f"{message}, then approve", "branch-checked-out")
+            raise DeliveryRefused(f"{message}, then approve", "checkout-in-the-way")
         if old != head:
             message = f"`{self.identity.branch}` is at {old[:12]}, not at {head[:12]}, where this run left it"
             raise DeliveryRefused(

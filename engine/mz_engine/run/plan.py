@@ -131,6 +131,7 @@ def load_sources(
         material = load_valid_pipeline_files(root)
         pipeline, lint = load_configured_pipeline(loaded, root, material)
         lists_own_items = pipeline.cycle is not None
+        errors += _unmergeable_base(root, loaded, pipeline, environment)
         errors += edit_problems(config, material.templates, loaded.document)
         errors += routing_problems(loaded.routing, pipeline, all_adapters(config.agents))
         has_price = price_lookup(config, environment)
@@ -157,6 +158,17 @@ def _unknown_base(root: Path, loaded: LoadedConfig, environment: Mapping[str, st
         message, _, hint = str(error).partition("; ")
         if error.code == "no-base":
             yield from loaded.with_location("base", MzError("MZ2013", f"`base`: {message}", hint=hint)).diagnostics
+
+
+def _unmergeable_base(
+    root: Path, loaded: LoadedConfig, pipeline: Pipeline, environment: Mapping[str, str]
+) -> Iterator[Diagnostic]:
+    """Yield an error for a base that is no local branch, if the pipeline merges into it."""
+    base, merges = loaded.config.base, any("merge" in phase.deliver for phase in pipeline.phases)
+    if base and merges and not branch_exists(root, base, environment):
+        message = f"`base`: {pipeline.pipeline} merges into it, and {base} is no local branch"
+        hint = f"name a local branch, or make one: `git branch NAME {base}`"
+        yield from loaded.with_location("base", MzError("MZ2013", message, hint=hint)).diagnostics
 
 
 def make_plan(

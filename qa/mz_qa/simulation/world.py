@@ -304,20 +304,25 @@ class SimulatedWorkspace(SimulatedPort):
         return False
 
     def contains(self, head: Commit, commit: Commit) -> bool:
-        pending = [head]
-        while pending:
-            tree = self.world.objects[candidate := pending.pop()]
-            if candidate == commit:
-                return True
-            pending += [parent for parent in (tree.parent, tree.merged) if parent is not None]
-        return False
+        return commit in self._history(head)
+
+    def _history(self, head: Commit) -> Iterator[Commit]:
+        """Yield the commit and all before it, the nearest first."""
+        commits = [head]
+        for commit in commits:  # It grows.
+            yield commit
+            tree = self.world.objects[commit]
+            parents = (parent for parent in (tree.parent, tree.merged) if parent is not None)
+            commits += [parent for parent in parents if parent not in commits]
 
     def merge(self, worktree: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
-        """Merge by file; a file changed on both sides since the start of the run conflicts."""
+        """Merge by file; a file changed on both sides since both were the same conflicts."""
         if self.contains(head, other):
             return MergeResult(commit=head, tree=head, changed=False)
         ours, theirs = self.world.objects[head].files, self.world.objects[other].files
-        base = self.world.objects[self.world.base].files
+        of_both = frozenset(self._history(head)).intersection(self._history(other))
+        newest = max(of_both, key=lambda commit: len(list(self._history(commit))))
+        base = self.world.objects[newest].files
         files, conflicts = {**base, **ours}, []
         for path in theirs:
             if base.get(path) == theirs[path]:
