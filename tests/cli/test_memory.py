@@ -9,12 +9,20 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
+from mz_cli.common.memory import offer_learnings
 from mz_engine.paths import BLOBS_FOLDER, LOG_FILE, MZ_FOLDER
 from mz_engine.run.memory import UserMemory
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
-from mz_events.catalog.memory import CapturedLearning, LearningArchived, LearningPromoted, LearningsCaptured
-from mz_events.names import PROJECT_STREAM, USER_STREAM, feature_stream
+from mz_events.catalog.memory import (
+    CapturedLearning,
+    LearningArchived,
+    LearningOffered,
+    LearningPromoted,
+    LearningsCaptured,
+)
+from mz_events.names import PROJECT_STREAM, USER_STREAM, Digest, feature_stream
 from mz_events.store import Append
 from mz_projections.memory.effect import Side, side
 
@@ -118,6 +126,24 @@ def test_a_learning_is_shared_with_projects_that_take_shared_ones(lived: Path, m
     assert not decoded(mz("memory", "list", "--layer", "global", "--json"))["learnings"]
     assert "no learning" in mz("memory", "archive", name, "--layer", "global", "-m", "x").err
     assert "failure check" in mz("log", "--imported").out
+
+
+def test_a_project_offers_what_it_learned_once_and_nothing_that_was_withdrawn(lived: Path, mz: Mz, data: Path) -> None:
+    offer_learnings()
+    offer_learnings()
+    with SqliteStore(data / LOG_FILE) as store:
+        (offer,) = (recorded.event for recorded in store.read(USER_STREAM))
+    assert isinstance(offer, LearningOffered)
+    assert memory.LAYOUT in UserMemory(data).load_text(offer.learning.text)
+    assert not decoded(mz("memory", "list", "--layer", "global", "--json"))["learnings"], "one project"
+    with SqliteStore(data / LOG_FILE) as store:
+        store.append([Append(USER_STREAM, None, (replace(offer, project=Digest("e" * 64)),))], 1)
+    (listed,) = decoded(mz("memory", "list", "--layer", "global", "--json"))["learnings"]
+    why = mz("memory", "why", listed["id"]).out.splitlines()
+    assert why[2] == "  offered by several projects (user/memory@1)", why[:4]
+    assert mz("memory", "archive", listed["id"], "--layer", "global", "-m", "no").exit == 0
+    offer_learnings()
+    assert not decoded(mz("memory", "list", "--layer", "global", "--json"))["learnings"]
 
 
 LESSONS = {

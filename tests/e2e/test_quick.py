@@ -17,9 +17,10 @@ CODE = f"""answer()
 """
 
 
-def test_a_small_change_takes_two_calls(tmp_path: Path) -> None:
+def test_a_small_change_takes_two_calls_and_what_it_taught_is_offered_to_other_projects(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    bench.settings(f"pipeline: quick\ncommands: {{test: {TESTS}}}\n")
+    bench.settings(f"pipeline: quick\nmemory: {{share: true}}\ncommands: {{test: {TESTS}}}\n")
+    (bench.root / "memory.yaml").write_text("project_features: 1\n")
     bench.act(FEATURE, "code", CODE)
     planned = bench.json("run", "--dry-run", "--feature", FEATURE)
     assert planned["phases"] == ["code", "review"]
@@ -29,3 +30,4 @@ def test_a_small_change_takes_two_calls(tmp_path: Path) -> None:
     assert {"tally/money.py", f"tasks/{FEATURE}/change.md", f"tasks/{FEATURE}/pr.md"} <= set(names)
     calls = sorted(tuple(key.split("/")[2::3][:2]) for key in bench.calls())
     assert calls == [("code", "1"), ("code", "2"), ("review", "1")], "the first attempt breaks a test"
+    assert "for all projects, once another offers it" in bench.mz("log", "--imported").out

@@ -27,6 +27,7 @@ from mz_events.catalog.feature import (
 from mz_events.catalog.memory import (
     CapturedLearning,
     LearningArchived,
+    LearningOffered,
     LearningPromoted,
     LearningsCaptured,
     LearningShared,
@@ -303,6 +304,24 @@ def test_a_shared_learning_is_global_and_stays_until_it_is_withdrawn() -> None:
     assert taught(*recorded(without, stream=USER_STREAM))["cents"].phases == (), "not of a reviewer, who has no phase"
     assert not taught(*recorded(shared("1"), ARCHIVED, stream=USER_STREAM))
     assert taught(*recorded(shared("1"), ARCHIVED, shared("1"), stream=USER_STREAM))
+
+
+def offered(project: str, text: str = "1") -> LearningOffered:
+    return LearningOffered(learning=shared(text).learning, project=Digest(project * 64))
+
+
+@pytest.mark.parametrize(("events", "text"), [
+    ((offered("a"),), ""),
+    ((offered("a"), offered("a", "2")), ""),
+    ((offered("a"), offered("b", "2")), "2"),
+    ((offered("a"), shared("3")), "3"),
+    ((shared("3"), offered("a"), offered("b")), "3"),
+    ((offered("a"), offered("b"), ARCHIVED), ""),
+    ((offered("a"), offered("b"), ARCHIVED, offered("c")), ""),
+], ids=["one", "one twice", "two", "a person", "a person before", "withdrawn", "offered again"])  # fmt: skip
+def test_what_two_projects_offer_is_global(events: tuple[Event, ...], text: str) -> None:
+    learned = taught(*recorded(*events, stream=USER_STREAM)).values()
+    assert [(item.layer, item.evidence[0].text) for item in learned] == [("global", text * 64)] * bool(text)
 
 
 def test_what_a_project_learned_itself_is_quoted_before_what_was_shared_with_it() -> None:

@@ -13,7 +13,7 @@ from mz_projections.rewards.metrics import FEATURES_MAX, MeasuredFeature, Metric
 
 from mz_cli.app.context import open_log
 from mz_cli.app.help import command, format_options
-from mz_cli.project.memory import open_memory
+from mz_cli.common.memory import open_memory
 from mz_cli.terminal.json import Shape, print_document
 from mz_cli.terminal.table import Table, columns, print_table
 

@@ -328,7 +328,7 @@ def fork(
 
 def learning_ids(prefixes: tuple[str, ...]) -> tuple[str, ...]:
     """Return the ids of learnings. Raises MzError (MZ5016)."""
-    from mz_cli.project.memory import open_memory  # Runs need no read model.
+    from mz_cli.common.memory import open_memory  # Runs need no read model.
 
     if not prefixes:
         return ()

@@ -22,7 +22,7 @@ from mz_engine.run.settings import load_config
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import FeatureFailed, HumanRequested
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold, RunFinished, RunHalted, RunIdle
-from mz_events.store import Recorded
+from mz_events.store import Recorded, StoreUnusable
 from mz_projections.views.model import RunView
 
 from mz_cli.app.context import ProjectLog, TextLoader, open_log
@@ -163,9 +163,10 @@ def execute(root: Path, environment: Mapping[str, str], start_run: StartRun) -> 
         notifier.on_event(recorded)
         comments.on_event(recorded)
 
-    settings = Notifications(on=())
+    settings, shares = Notifications(on=()), False
     with suppress(MzError):  # Those of now, not those of the run, which may be old.
-        settings = load_config(root, environment, {}).config.notify
+        config = load_config(root, environment, {}).config
+        settings, shares = config.notify, config.memory.share
     with RunProcess(root, environment, observe) as process:
         log = ProjectLog(root, process.store)
         with make_progress(log, FOOTER) as view, closing(IssueComments(log, environment, view.show_text)) as comments:
@@ -174,6 +175,13 @@ def execute(root: Path, environment: Mapping[str, str], start_run: StartRun) -> 
             with closing(notifier), handle_run_signals(process, view):
                 state = process.drive(lambda warning: view.show_text(format_diagnostic(warning)))
             assert state.started is not None
+            if shares and state.finished:
+                from mz_cli.common.memory import offer_learnings  # A run starts faster without it.
+
+                try:
+                    offer_learnings()
+                except (MzError, StoreUnusable, OSError) as error:
+                    print_note(f"what was learned is not offered to other projects: {error}")
             return log.view(state.started.run)
 
 

@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import get_args
 
 import click
-import msgspec
-from msgspec.structs import replace
 from mz_engine.backlog.injection_screen import injections
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.memory.select import screened
-from mz_engine.paths import BLOBS_FOLDER, LOG_FILE, MZ_FOLDER, READ_MODELS_FILE, user_data_directory, worktree_folder
-from mz_engine.run.memory import UserMemory
-from mz_engine.run.settings import MEMORY_FILE, load_config, read_memory_rules
-from mz_engine.secrets import project_secrets
-from mz_events.adapters.blobs import FileBlobs
+from mz_engine.paths import LOG_FILE, MZ_FOLDER, user_data_directory
+from mz_engine.run.settings import MEMORY_FILE, read_memory_rules
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.catalog.memory import CapturedLearning, LearningArchived, LearningPromoted, LearningShared
+from mz_events.catalog.memory import LearningArchived, LearningPromoted, LearningShared
 from mz_events.codec import type_of
-from mz_events.names import PROJECT_STREAM, USER_STREAM, Digest
-from mz_events.redaction.redactor import Secrets
-from mz_events.store import Append, BlobMissing
+from mz_events.names import PROJECT_STREAM, USER_STREAM
+from mz_events.store import Append
 from mz_projections.memory.effect import Effect, Side, effects
-from mz_projections.memory.evidence import MEMORY, FeatureMemory, Kind
-from mz_projections.memory.learnings import Layer, Learning, MemoryRules, Status, learning_text, learnings
-from mz_projections.read_models.store import ReadModelStore
-from mz_recordings.cassette.placeholders import scrub
-from mz_recordings.replay.commands import machine_values
+from mz_projections.memory.evidence import Kind
+from mz_projections.memory.learnings import Layer, Learning, MemoryRules, Status, learnings
 
-from mz_cli.app.context import ProjectLog, find_root, open_log
+from mz_cli.app.context import ProjectLog, find_root
 from mz_cli.app.help import command_family, format_options, message_option
+from mz_cli.common.memory import ProjectMemory, for_others, open_memory, takes_shared
 from mz_cli.people.inbox import store_text, store_user_name
 from mz_cli.terminal.console import print_line
 from mz_cli.terminal.json import Shape, print_document
@@ -65,11 +54,13 @@ class MemoryWhy(Shape, frozen=True, kw_only=True):
 
 
 class SharedLearning(Shape, frozen=True, kw_only=True):
-    """A person's decision to give a learning to all projects."""
+    """How a learning came to all projects."""
 
     project: str
-    person: str
-    reason: str
+    """That shared it last."""
+    person: str | None
+    """Null: several projects offer it."""
+    reason: str | None
     event_ref: str
     """In the user's log."""
 
@@ -112,56 +103,6 @@ class MemoryRulesShape(Shape, frozen=True, kw_only=True):
     rules: MemoryRules
     moved: tuple[MovedLearning, ...]
     """With `--try`."""
-
-
-class ProjectMemory:
-    """The memory of one repository as its log and its rules have it now."""
-
-    def __init__(self, log: ProjectLog, rows: tuple[FeatureMemory, ...], rules: MemoryRules, user: UserMemory) -> None:
-        self.log, self.rows, self.rules, self.now_us = log, rows, rules, time.time_ns() // 1000
-        self._user = user
-        self._secrets = Secrets(project_secrets(log.root, os.environ))
-        self.learnings = tuple(map(self._with_text, learnings(rows, rules, self.now_us)))
-
-    def _with_text(self, learning: Learning) -> Learning:
-        try:
-            text = learning_text(learning, self.load_text)
-        except msgspec.DecodeError:  # The report was erased, and the reason took its place.
-            text = ""
-        return screened(replace(learning, text=self._secrets.redact(text)), text)
-
-    def load_text(self, digest: Digest) -> str:
-        """Return a text of the project's or the user's log; empty if it is missing."""
-        text = self.log.load_text(digest)
-        with suppress(BlobMissing):
-            return text or self._user.load_text(digest)
-        return ""
-
-    def find(self, prefix: str) -> Learning:
-        """Return the learning with this id or unique prefix. Raises MzError (MZ5016)."""
-        matching = [learning for learning in self.learnings if learning.id.startswith(prefix)]
-        if len(matching) == 1:
-            return matching[0]
-        problem = (
-            f"{len(matching)} learnings begin with {prefix[:80]!r}" if matching else f"no learning {prefix[:80]!r}"
-        )
-        raise MzError("MZ5016", problem, hint="`mz memory list` lists all")
-
-
-@contextmanager
-def open_memory(*, with_shared: bool | None = None) -> Iterator[ProjectMemory]:
-    """Open the memory of this repository; with shared learnings, if its prompts show them. Raises MzError."""
-    rules = read_memory_rules(find_root(Path.cwd()) / MEMORY_FILE)
-    user = UserMemory(user_data_directory(os.environ))
-    with open_log() as log, ReadModelStore(log.root / MZ_FOLDER / READ_MODELS_FILE, log.store, (MEMORY,)) as views:
-        views.refresh()
-        is_shared = takes_shared(log.root) if with_shared is None else with_shared
-        yield ProjectMemory(log, views.rows(MEMORY) + (user.rows() if is_shared else ()), rules, user)
-
-
-def takes_shared(root: Path) -> bool:
-    """Return True if prompts of the project show shared learnings. Raises MzError."""
-    return load_config(root, os.environ, {}).config.memory.shared
 
 
 def share_text(learning: Learning) -> str:
@@ -225,8 +166,8 @@ def explain(prefix: str) -> MemoryWhy:
         shared = (
             SharedLearning(
                 project=load_text(item.project),
-                person=load_text(item.actor or Digest("")),
-                reason=load_text(item.note or Digest("")),
+                person=load_text(item.actor) if item.actor else None,
+                reason=load_text(item.note) if item.note else None,
                 event_ref=item.event_ref,
             )
             for item in learning.evidence
@@ -280,7 +221,8 @@ def why(learning: str, as_json: bool) -> None:
     lines = [f"rules {len(chosen.features)} of {rules.features_min(chosen.kind)} features{limit}"]
     if shape.shared:
         source = shape.shared
-        lines.append(f"shared from {source.project} by {source.person}: {source.reason} ({source.event_ref})")
+        who = f"shared from {source.project} by {source.person}: {source.reason}"
+        lines.append(f"{who if source.person else 'offered by several projects'} ({source.event_ref})")
         lines += ["not shown here: `memory.shared` is off"] * (not takes_shared(find_root(Path.cwd())))
     for item in (item for item in chosen.evidence if item.project is None):
         end = f", fixed {item.mended}: {', '.join(item.paths)}" if item.mended else ""
@@ -357,11 +299,7 @@ def share(learning: str, reason: str, as_json: bool) -> None:
             problem = f"is {chosen.status}" if chosen.text else "has no text"
             reasons = "; ".join(injections(chosen.text)) or "`mz memory why ID` explains it"
             raise MzError("MZ5018", f"{chosen.id} {problem}, so it cannot be shared", hint=reasons)
-        runs = {tuple(item.event_ref.partition("@")[0].split("/")[1:]) for item in chosen.evidence}
-        values = [machine_values(str(worktree_folder(opened.log.root, *run)), os.environ) for run in sorted(runs)]
-        blobs = FileBlobs(user_data_directory(os.environ) / BLOBS_FOLDER)
-        text, project = blobs.put(scrub(chosen.text.encode(), values)), blobs.put(opened.log.root.name.encode())
-        item = CapturedLearning(kind=chosen.kind, key=chosen.key, text=text, tags=chosen.tags, phases=chosen.phases)
+        item, project = for_others(opened, chosen)
         make = partial(LearningShared, learning=item, project=project)
         _decide(opened, chosen, make, reason, as_json, of_user=True)
 

@@ -113,7 +113,14 @@ class MemorySettings(SettingsBase, frozen=True, kw_only=True):
             "Share of the learnings of each call that are left out, so that `mz memory effect` can compare.", ge=0, le=1
         ),
     ] = 0.0
-    shared: Annotated[bool, doc("Whether prompts show learnings that `mz memory share` gave to all projects.")] = False
+    shared: Annotated[bool, doc("Whether prompts show learnings that were shared with all projects.")] = False
+    share: Annotated[
+        bool,
+        doc(
+            "Whether a run that has finished offers what its project learned to your other projects; what two projects "
+            "offer is shared with all."
+        ),
+    ] = False
 
 
 class WorkspaceSettings(SettingsBase, frozen=True, kw_only=True):

@@ -55,6 +55,14 @@ class LearningShared(ExternalEvent, frozen=True, kw_only=True, tag="learning.sha
     reason: Digest
 
 
+class LearningOffered(DerivedEvent, frozen=True, kw_only=True, tag="learning.offered"):
+    """A project whose settings say so offers a learning of its project layer to others, when a run had finished."""
+
+    learning: CapturedLearning
+    project: Digest
+    """Blob: the name of the project's folder."""
+
+
 class RouteProposal(EventPart, frozen=True, kw_only=True):
     """Who would do better."""
 

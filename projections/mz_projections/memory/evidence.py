@@ -27,7 +27,13 @@ from mz_events.catalog.feature import (
     UnitCompleted,
     UnitStarted,
 )
-from mz_events.catalog.memory import LearningArchived, LearningPromoted, LearningsCaptured, LearningShared
+from mz_events.catalog.memory import (
+    LearningArchived,
+    LearningOffered,
+    LearningPromoted,
+    LearningsCaptured,
+    LearningShared,
+)
 from mz_events.catalog.validation import ArtifactValidated, ChangesChecked, CommandRan, GateChecked
 from mz_events.names import PROJECT_STREAM, USER_STREAM, Commit, Digest, Path
 from mz_events.store import FEATURE_DEPTH, Recorded
@@ -70,7 +76,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     note: Digest | None = None
     """Blob: what a person answered, or why one shared it."""
     project: Digest | None = None
-    """Blob: the project that a person shared it from; None: it happened in this project."""
+    """Blob: the project that shared it last; None: it happened in this project."""
+    offered_by: tuple[Digest, ...] = ()
+    """Blobs: the projects that offer it, as long as no person shared it."""
     actor: Digest | None = None
     """Blob: who shared it."""
     paths: tuple[Path, ...] = ()
@@ -282,6 +290,14 @@ def _evolve_shared(row: FeatureMemory, recorded: Recorded[Event]) -> FeatureMemo
             values = {"text": item.text, "note": event.reason, "project": event.project, "actor": event.actor}
             lists = {"tags": item.tags, "phases": item.phases}
             return add_evidence(row, recorded, cast(Kind, item.kind), item.key, **values, **lists)
+        case LearningOffered(learning=item, project=project):
+            earlier = row.evidence.get(learning_id(item.kind, item.key))
+            if earlier is not None and earlier.actor is not None:
+                return row
+            offers = tuple(dict.fromkeys((*(earlier.offered_by if earlier else ()), project)))
+            values = {"text": item.text, "project": project}
+            lists = {"tags": item.tags, "phases": item.phases, "offered_by": offers}
+            return add_evidence(row, recorded, cast(Kind, item.kind), item.key, **values, **lists)
         case LearningArchived(id=name):
             return _without(row, name)
     return row
@@ -314,7 +330,8 @@ MEMORY = ReadModel(
     types=(
         *(ChangesChecked, GateChecked, ArtifactValidated, ContextComposed, LearningsCaptured, CommandRan),
         *(Blocked, HumanRequested, HumanAnswered, UnitStarted, UnitCompleted, RolledBack),
-        *(FeatureDelivered, FeatureFailed, FeatureCancelled, LearningPromoted, LearningArchived, LearningShared),
+        *(FeatureDelivered, FeatureFailed, FeatureCancelled),
+        *(LearningPromoted, LearningArchived, LearningShared, LearningOffered),
     ),
     evolve=evolve,
 )

@@ -32,6 +32,8 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """unless its confidence is known and lower."""
     answer_features: Count = 2
     """Features in which people gave the same answer to the same question, for an answer instead."""
+    global_projects: Count = 2
+    """Projects that offer a learning before it reaches others."""
     suppress_below: Share = 0.5
     """Confidence below which a learning is no longer given,"""
     suppress_uses: Count = 3
@@ -113,9 +115,10 @@ def learnings(rows: Iterable[FeatureMemory], rules: MemoryRules, now_us: int) ->
 
 def counts(evidence: Evidence, rules: MemoryRules) -> bool:
     """Return True if this is evidence: a failure that was mended or not mended by all attempts, a rule that was broken
-    again, a question that was answered, a lesson, all that a person shared."""
+    again, a question that was answered, a lesson, what a person shared or several projects offer."""
     if evidence.is_copy or evidence.project is not None:
-        return not evidence.is_copy
+        is_shared = evidence.actor is not None or len(evidence.offered_by) >= rules.global_projects
+        return is_shared and not evidence.is_copy
     match evidence.kind:
         case "failure":
             return evidence.exhausted or bool(evidence.paths)

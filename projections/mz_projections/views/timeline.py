@@ -366,6 +366,7 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     memory.LearningPromoted: lambda e: f"{e.id} for all features",
     memory.LearningArchived: lambda e: f"{e.id} for no feature",
     memory.LearningShared: lambda e: f"{e.learning.kind} {e.learning.key} for all projects",
+    memory.LearningOffered: lambda e: f"{e.learning.kind} {e.learning.key} for all projects, once another offers it",
     memory.RoutingProposed: lambda e: ", ".join(
         f"{p.phase} {p.unit}".rstrip() + f": {p.agent} {p.tier}" for p in e.proposals
     ),
