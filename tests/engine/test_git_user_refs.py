@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pathlib
+import signal
 
 import pytest
 from mz_engine.ports import DeliveryRefused, RepositoryUnusable
 from mz_events.names import Commit
 
+from tests.engine.test_git_killed import Cutter
 from tests.support.desk import WORKTREE, Desk
 
 MESSAGE = b"Merge branch 'feat/f1' into main\n\nMz-Key: r1/f1/pr/-/1/0/merge\n"
@@ -161,3 +163,57 @@ def test_a_branch_that_cannot_be_moved_is_an_error(desk: Desk) -> None:
         desk.port.advance("main", desk.base, commit)
     lock.unlink()
     assert desk.port.advance("main", desk.base, commit) is None
+
+
+# killed ---------------------------------------------------------------------------------------------------------------
+FEATURE = """
+import os, pathlib, sys
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import WorkspaceSettings
+from mz_engine.ports import FeatureWorktree
+
+
+def work(root, old):
+    port = GitWorkspace(root, WorkspaceSettings())
+    place = FeatureWorktree(run="r1", feature="f1", branch="feat/f1")
+    head = (root / "head").read_text()
+    commit = port.join(old, head, b"merge\\n").commit
+    assert port.advance("main", old, commit) is None
+    if port.tagged("v1") != commit:
+        port.tag("v1", commit)
+    port.close_branch(place, head)
+
+
+for line in sys.stdin:
+    if not (child := os.fork()):
+        root, old = line.split()
+        work(pathlib.Path(root), old)
+        os._exit(0)
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_killed_between_any_two_steps_it_comes_to_the_same_end(tmp_path: pathlib.Path, when: str) -> None:
+    cutter = Cutter(tmp_path / "commands", FEATURE)
+
+    def cut(name: str) -> Desk:
+        desk = Desk(tmp_path / name)
+        desk.open()
+        joined(desk, {"src/app.py": "print('mine')\n", "mine": "1"})
+        (desk.repo.root / "head").write_text(desk.repo.head("feat/f1"))
+        return desk
+
+    with cutter.process:
+        ended, steps = cutter.run(cut("clean"))
+        assert (ended, steps > 3) == (0, True)
+        for fatal in range(1, steps + 1):
+            desk = cut(f"cut{fatal}")
+            assert cutter.run(desk, fatal, when)[0] == signal.SIGKILL
+            assert cutter.run(desk)[0] == 0
+            main = desk.repo.head("main")
+            assert desk.repo.git("show", "-s", "--format=%P", main).split()[0] == desk.base
+            assert desk.repo.git("rev-parse", "refs/tags/v1") == main
+            assert desk.repo.git("branch", "--format=%(refname:short)") == "main"
+            assert status(desk) == "## main\n?? head"
