@@ -8,6 +8,7 @@ from mz_engine.decide.run import AwaitEvents, RunAction, decide_run
 from mz_engine.model.config import Config, Limits
 from mz_engine.model.pipeline import Cycle, ItemKind, Phase
 from mz_events.catalog.base import Event
+from mz_events.catalog.delivery import BranchLanded
 from mz_events.catalog.run import (
     CancelAccepted,
     CreatedItem,
@@ -73,9 +74,11 @@ def made(feature: str, *needs: str, cycle: int = 1) -> ItemAdded:
 
 def did(feature: str, status: FeatureOutcome = FeatureOutcome.DELIVERED) -> tuple[Event, ...]:
     """The item was admitted, and stopped."""
-    head = HEADS.get(feature, BASE)
+    head, branch = HEADS.get(feature, BASE), "main" if feature.startswith("finish") else INTEGRATION
+    merge = BranchLanded(feature=FeatureId(feature), key="k", branch=branch, changed=True, old=BASE, commit=head)
     return (
         FeatureAdmitted(feature=FeatureId(feature)),
+        *((merge,) if status is FeatureOutcome.MERGED else ()),
         FeatureStopped(feature=FeatureId(feature), version=9, status=status, head=head),
     )
 
@@ -113,6 +116,14 @@ def test_a_cycle_plans_and_each_item_starts_where_the_branch_is() -> None:
     assert then(*merged) == FeatureAdmitted(feature=FeatureId("t2"), starts_from=(HEADS["t1"],))
     ended = then(*merged, *did("t2", MERGED))
     assert ended == CycleEnded(cycle=1, added=2, delivered=2, failed=0)
+
+
+def test_work_starts_from_what_was_merged_last_whoever_stopped_last() -> None:
+    [admitted, first, stopped], [other, last, ended] = did("t1", MERGED), did("t2", MERGED)
+    tasks = (*PLANNED, made("t1"), made("t2"), made("t3"))
+    assert then(*tasks, admitted, other, first, last, ended, stopped) == FeatureAdmitted(
+        feature=FeatureId("t3"), starts_from=(HEADS["t2"],)
+    )
 
 
 def test_what_failed_is_begun_again_in_the_next_cycle_as_often_as_allowed() -> None:

@@ -240,7 +240,7 @@ def test_a_target_that_moved_is_merged_in_and_pushed_again(monkeypatch: pytest.M
 def end_of(world: World) -> dict[str, object]:
     """What is the same whatever happened on the way."""
     tracks = fold_run(world.store.read(run_stream(trial.RUN))).tracks
-    landings = [event for recorded in world.store.log if isinstance(event := recorded.event, BranchLanded)]
+    landings = [item for item in world.store.read(run_stream(trial.RUN)) if isinstance(item.event, BranchLanded)]
     return {
         "ends": {name: track.last_stop.status for name, track in tracks.items() if track.last_stop},
         "files": dict(world.objects[world.refs[MAIN]].files),

@@ -141,13 +141,11 @@ def newest_head(state: RunState, pins: Pins, branch: str) -> Commit | None:
     """Return the newest commit of a branch that this run made or adopted; None: there is none."""
     started = state.started
     assert started is not None
-    if state.adopted is not None and state.adopted.branch == branch:
-        return state.adopted.commit
+    if branch in state.branch_heads:
+        return state.branch_heads[branch]
     for other in reversed(state.delivered):
         item, stop = state.tracks[other].item, state.tracks[other].last_stop
-        is_merged = stop is not None and stop.status is FeatureOutcome.MERGED
-        names = [pins.target_branch(item.kind, other, started)] if is_merged else []
-        if stop is not None and branch in (*names, pins.item_branch(item.kind, other, started)):
+        if stop is not None and branch == pins.item_branch(item.kind, other, started):
             return stop.head
     return None
 

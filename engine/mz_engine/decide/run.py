@@ -133,8 +133,7 @@ def _admit(state: RunState, track: FeatureTrack, pins: Pins) -> FeatureAdmitted:
     )
     heads = [stop.head for stop in stops if stop is not None and stop.head is not None]
     if (begins_at := start_commit(state, pins, kind, track.item.feature)) is not None:
-        # What was merged last need not have stopped last, so it may lack a dependency.
-        return FeatureAdmitted(feature=track.item.feature, starts_from=tuple(dict.fromkeys((begins_at, *heads))))
+        return FeatureAdmitted(feature=track.item.feature, starts_from=(begins_at,))
     if pins.pipeline.dependencies == "merged":
         newest = [head for dependency, head in state.merged_heads.items() if dependency in track.item.depends_on][-1:]
         return FeatureAdmitted(feature=track.item.feature, starts_from=tuple(newest), stacked_on=None)

@@ -27,7 +27,7 @@ def merge_branch(context: StepContext) -> Effect:
         raise DeliveryRefused(f"there is no branch {target} in this repository to merge into; {hint}", "target-missing")
     if (yield from call_port(Workspace.contains, old, head)):
         feature = FeatureId(context.feature)
-        yield from emit(BranchLanded(feature=feature, key=key, branch=target, changed=False, old=old, commit=old))
+        yield BranchLanded(feature=feature, key=key, branch=target, changed=False, old=old, commit=old)
     elif not (yield from call_port(Workspace.contains, head, old)):
         yield from emit(TargetMoved(key=key, branch=target, commit=old))
     else:
@@ -49,9 +49,7 @@ def reconcile_merge(intent: MergeRequested, context: StepContext) -> Effect:
         yield from emit(TargetMoved(key=intent.key, branch=intent.branch, commit=now))
         return
     feature, counts = FeatureId(context.feature), {**asdict(made), "commit": intent.commit}
-    yield from emit(
-        BranchLanded(feature=feature, key=intent.key, branch=intent.branch, changed=True, old=intent.old, **counts)
-    )
+    yield BranchLanded(feature=feature, key=intent.key, branch=intent.branch, changed=True, old=intent.old, **counts)
 
 
 def make_tag(context: StepContext, name: str) -> Effect:

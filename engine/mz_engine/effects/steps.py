@@ -12,6 +12,7 @@ from typing import Any, TypeVar, TypeVarTuple
 import msgspec
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied, AgentRequested, ContextComposed
+from mz_events.catalog.delivery import BranchLanded
 from mz_events.catalog.run import ItemAdded
 from mz_events.names import Digest, FeatureId
 from mz_events.store import Blobs
@@ -81,7 +82,7 @@ class AddItems(msgspec.Struct, frozen=True):
     """The item that there is already, by id in the artifact."""
 
 
-RunStep = ReserveCall | SettleCall | ClaimFiles | AddItems
+RunStep = ReserveCall | SettleCall | ClaimFiles | AddItems | BranchLanded
 """Requests to the coordinator."""
 Step = Do | Emit | RunStep
 Steps = Generator[Step, Any, T]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec.structs import asdict, replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallOverBudget, CallReserved, CallSettled
-from mz_events.catalog.delivery import ChecksPolled
+from mz_events.catalog.delivery import BranchLanded, ChecksPolled
 from mz_events.catalog.inbox import AnswerPosted, CancelPosted, PausePosted, ResumePosted, RetryPosted
 from mz_events.catalog.run import (
     AnswerAccepted,
@@ -105,6 +105,8 @@ class Coordinator:
             case ClaimFiles(phase=phase, paths=paths):
                 run_event = claim_files(self.state, feature, phase, paths)
                 feature_events = (run_event,)
+            case BranchLanded():
+                run_event, feature_events = step, (step,)
             case AddItems(items=items, duplicates=duplicates):
                 run_event, created = created_items(self.state, self.pins, feature, items, duplicates)
                 feature_events = (run_event,)

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallOverBudget, CallReserved, CallSettled
+from mz_events.catalog.delivery import BranchLanded
 from mz_events.catalog.run import (
     AnswerAccepted,
     BaseTested,
@@ -152,8 +153,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     """Cycles in a row in which nothing was delivered."""
     cycles_until: int | None = None
     """The last cycle, as a person said; None: as the settings say."""
-    adopted: BranchAdopted | None = None
-    """Commits of people on the integration branch, unless an item was merged into it since."""
+    branch_heads: dict[str, Commit] = {}
+    """Newest commits of branches that items were merged into, or whose commits of people were adopted."""
     closing: RunClosing | None = None
     """A person ends the run."""
     closing_item: str = ""
@@ -215,8 +216,8 @@ def evolve_run(state: RunState, recorded: Recorded[Event]) -> RunState:
             return replace(state, in_cycle=False, over=over, unchanged_cycles=unchanged)
         case CyclesAllowed(until=until):
             return replace(state, cycles_until=until, over="", unchanged_cycles=0, idle=False)
-        case BranchAdopted():
-            return replace(state, adopted=event)
+        case BranchAdopted(branch=branch, commit=commit) | BranchLanded(branch=branch, commit=commit):
+            return replace(state, branch_heads={**state.branch_heads, branch: commit})
         case RunClosing():
             return replace(state, closing=event, closing_item="", idle=False)
         case ItemSkipped(feature=feature):
@@ -252,7 +253,7 @@ def evolve_run(state: RunState, recorded: Recorded[Event]) -> RunState:
         feature = track.item.feature
         state = replace(state, delivered=(*(other for other in state.delivered if other != feature), feature))
     if isinstance(event, FeatureStopped) and event.status is FeatureOutcome.MERGED and event.head is not None:
-        state = replace(state, merged_heads={**state.merged_heads, event.feature: event.head}, adopted=None)
+        state = replace(state, merged_heads={**state.merged_heads, event.feature: event.head})
     return replace(state, idle=False, tracks={**state.tracks, track.item.feature: _evolve_track(track, recorded)})
 
 

@@ -27,6 +27,7 @@ from mz_engine.prompts.render import TemplateError
 from mz_engine.run.feature_loop import BEFORE_MESSAGES
 from mz_events.catalog.base import Event, EventKind
 from mz_events.catalog.call import AgentRequested, CallOverBudget, CallReserved, CallSettled, ContextComposed
+from mz_events.catalog.delivery import BranchLanded
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.run import (
     ChecksChanged,
@@ -241,6 +242,8 @@ def _append_step(step: Emit | RunStep, context: StepContext, stream: RecordedStr
             if rejection is not None and stream.first_of(FilesClaimed, ClaimRejected) is ClaimRejected:
                 return (ClaimRejected(feature=feature, phase=phase, paths=paths, holder=rejection.holder),), False
             return (FilesClaimed(feature=feature, phase=phase, paths=paths),), True
+        case BranchLanded():
+            return (step,), True
         case AddItems(items=items, duplicates=duplicates):
             past = stream.find_near(ItemsAdded)
             ids = {entry.id: entry.feature for entry in past.added} if past else {}
