@@ -68,6 +68,25 @@ def summary(view: RunView, beside: RunContext | None = None) -> tuple[tuple[str,
     return pending_actions(view, beside or context())
 
 
+# ends of cycles -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("cycle", "over", "why"), [
+    (0, "", "nothing is open"), (1, "cycles", "1 cycle: no more were allowed"),
+    (2, "planned-nothing", "2 cycles: nothing is missing any more, so nothing was planned"),
+])  # fmt: skip
+def test_a_run_that_a_person_ends_says_how(cycle: int, over: str, why: str) -> None:
+    view = RunView(run="r1", status="idle", base="main", integration="next", cycle=cycle, over=over)
+    assert summary(view) == ((why, "mz finish r1   (or mz resume r1 --cycles 1)"),)
+
+
+def test_an_end_that_failed_says_what_to_mend_where() -> None:
+    last = FeatureView(feature="finish-1", status="failed", code="merge_base")
+    view = RunView(run="r1", status="idle", base="main", integration="next", is_closed=True, features=(last,))
+    ((why, command),) = summary(view)
+    assert why.startswith("finish-1: failed (merge_base), so nothing was merged: commit what is missing to next (")
+    assert "`git switch next`, after a conflict `git merge main`" in why
+    assert command == "mz finish r1"
+
+
 # questions ------------------------------------------------------------------------------------------------------------
 def test_a_question_is_looked_at_and_answered_with_review() -> None:
     ((why, helps),) = summary(a_run(AUDIT))

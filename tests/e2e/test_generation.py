@@ -222,6 +222,12 @@ def test_several_runs_are_told_apart(project: Project) -> None:
     assert project.branches() == ["generation-a", "generation-b", "main"]
     listed = json.loads(project.mz("runs", "--json").out)["runs"]
     assert [line["integration"] for line in listed] == ["generation-b", "generation-a"]
+    assert "2 runs are unfinished" in project.mz("finish", code=2).err
+    assert json.loads(project.mz("status", "generation-a", "--json").out)["run"] == listed[1]["run"]
+    project.mz("cancel", "generation-a")
+    project.mz("finish", "generation-b")
+    assert "generation-a-abandoned" in project.tags()
+    assert "generation-b-merged" in project.tags()
 
 
 def test_ids_of_the_run_are_refused_in_a_backlog(project: Project) -> None:

@@ -139,6 +139,21 @@ def test_what_fails_is_begun_again_in_the_next_cycle() -> None:
     assert "broken" in again, "the next attempt is told why it failed"
 
 
+def test_what_is_begun_again_is_open_and_planned_only_once_it_failed_for_good() -> None:
+    """The third task fails in three cycles; each plan proposes it anew."""
+    fails = {f"{number}.txt": "broken" for number in range(9)}
+    generation = Generation(
+        (PLANS[0], proposal("three"), proposal("three"), "[]\n"), lambda item, *_: fails if item == "t3" else None
+    )
+    state = generation.drive()
+    added = [len(event.added) for event in generation.events(ItemsAdded)]  # type: ignore[attr-defined]
+    assert added == [3, 0, 1, 0], "after three attempts it is a task of its own"
+    assert statuses(state)["t4"] == "merged"
+    prompts = [generation.prompts[f"plan-{number}/plan/-/1/1/agent.builder"] for number in (2, 3)]
+    assert "- t3: R-1 three: open, attempt 2 failed (implement.test)" in prompts[0]
+    assert "- t3: R-1 three: failed (implement.test), begun 3 times" in prompts[1]
+
+
 def test_a_person_caps_cycles_and_a_resume_lifts_that() -> None:
     generation = Generation()
     generation.post(CyclesAllowed(until=1))

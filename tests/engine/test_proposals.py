@@ -51,6 +51,11 @@ def test_the_list_may_follow_sentences_that_are_yaml_too(before: str, task: str)
     assert len(parse_artifact(RULES, text).units) == task.count("title")
 
 
+def test_a_code_block_that_cannot_be_read_is_what_the_message_is_about() -> None:
+    (finding,) = validate(RULES, "Here: it is\n\n```yaml\n- id: [\n```\n", "reply", Limits(), {})
+    assert "in the last code block: not YAML: while parsing a flow node" in finding.message
+
+
 @pytest.mark.parametrize(("old", "new", "rule"), [
     ("- id: parse", "- name: parse", "id"),
     ("- id: manual", "- id: parse", "unique"),

@@ -75,8 +75,13 @@ class RunNames(ABC):
     def features(self, run: str, skipped: bool = True) -> tuple[str, ...]:
         """Return the ids of the run's features, in the order of the backlog; of the `skipped` ones only if wanted."""
 
+    def run_of_branch(self, name: str) -> str | None:
+        """Return the newest run with this integration branch."""
+        return None
+
     def find_run(self, prefix: str | None) -> str:
-        """Return the run with this id or unique prefix; None means the newest. Raises MzError (MZ5001)."""
+        """Return the run with this id, unique prefix or integration branch; None means the newest. Raises MzError
+        (MZ5001)."""
         runs = self.runs()
         if not runs:
             raise no_runs_error()
@@ -86,6 +91,8 @@ class RunNames(ABC):
         matching = [run for run in runs if run.startswith(prefix)]
         if len(matching) == 1 and prefix:
             return matching[0]
+        if not matching and (run := self.run_of_branch(prefix)) is not None:
+            return run
         newest = ", ".join(runs[:RUNS_NAMED_MAX]) + (", ..." if len(runs) > RUNS_NAMED_MAX else "")
         problem = f"{len(matching)} run ids begin with {prefix!r}" if matching else f"there is no run {prefix!r}"
         raise MzError("MZ5001", problem, hint=f"runs, the newest first: {newest}")
@@ -145,6 +152,13 @@ class ProjectLog(RunNames):
     def runs(self) -> tuple[str, ...]:
         names = [name for name in self.store.streams_by_age("run/") if name.count("/") == 1]
         return tuple(name.removeprefix("run/") for name in reversed(names))
+
+    def run_of_branch(self, name: str) -> str | None:
+        for run in self.runs():
+            first = next(iter(self.store.read(run_stream(run))), None)
+            if first is not None and getattr(first.event, "integration", "") == name:
+                return run
+        return None
 
     def streams(self, run: str) -> tuple[StreamId, ...]:
         """Return the run's own stream, that of erasures, and those of its features."""

@@ -88,8 +88,8 @@ def select(log: ProjectLog, text: str, run: str | None = None, feature_only: boo
 
 def resolve(log: RunNames, text: str, run: str | None = None, feature_only: bool = False) -> Selector:
     """Resolve a selector, whose event may not exist. A single name is a feature of `run` (default: of the newest run
-    that has it and did not skip it), else a run, of which a unique prefix suffices. `feature_only`: a run is no answer.
-    Raises MzError (MZ1002, MZ4010, MZ5001, MZ5007)."""
+    that has it and did not skip it), else a run, of which a unique prefix or the integration branch suffices.
+    `feature_only`: a run is no answer. Raises MzError (MZ1002, MZ4010, MZ5001, MZ5007)."""
     name, call, version = _split(text)
     parts = name.removeprefix("run/").split("/")
     if parts[0] == "inbox" and len(parts) > 1:
@@ -186,8 +186,8 @@ def _run_with_feature(log: RunNames, parts: list[str], run: str | None) -> str |
 
 
 def _check_name(log: RunNames, name: str, run: str | None, code: str, feature_only: bool) -> None:
-    """Raise MzError if no run's id begins with the name; it is no feature."""
-    if any(candidate.startswith(name) for candidate in log.runs()):
+    """Raise MzError if the name is no feature, and no run's id, beginning of it, or integration branch."""
+    if any(candidate.startswith(name) for candidate in log.runs()) or log.run_of_branch(name) is not None:
         return
     newest = log.find_run(run)
     if feature_only:

@@ -136,6 +136,7 @@ def is_dependency_lost(view: FeatureView) -> bool:
 
 
 OVER_TEXTS = {
+    "": "nothing is open",
     "planned-nothing": "nothing is missing any more, so nothing was planned",
     "cycles": "no more were allowed",
     "unchanged": "nothing was delivered in the last of them",
@@ -154,12 +155,23 @@ def pending_actions(view: RunView, context: RunContext) -> tuple[tuple[str, str]
         resumable.insert(0, "no process is running this run; it was interrupted")
     elif view.status in ("stopped", "halted") and not resumable and not any(map(_is_template_broken, view.features)):
         resumable = [f"the run is {view.status}"]
-    elif view.status == "idle" and view.over:
-        cycles = count_noun(view.cycle, "cycle")
-        reasons_by_command[f"mz finish {view.run}   (or mz run --cycles 1)"] = [f"{cycles}: {OVER_TEXTS[view.over]}"]
+    elif view.status == "idle" and (view.over or view.integration) and not reasons_by_command:
+        reason, otherwise = _end_of_cycles(view)
+        reasons_by_command[f"mz finish {view.run}{otherwise}"] = [reason]
     if resumable:
         reasons_by_command[resume] = resumable
     return tuple(("\n".join(limit_lines(reasons)), command) for command, reasons in reasons_by_command.items())
+
+
+def _end_of_cycles(view: RunView) -> tuple[str, str]:
+    """Return why a run rests that a person ends, and what they can do instead."""
+    last = view.features[-1] if view.features else None
+    if view.is_closed and last is not None and last.status == "failed":
+        target = view.integration or view.base
+        mend = f"commit what is missing to {target} (`git switch {target}`, after a conflict `git merge {view.base}`)"
+        return f"{last.feature}: {status_label(last)}, so nothing was merged: {mend}, then", ""
+    cycles = f"{count_noun(view.cycle, 'cycle')}: " if view.cycle else ""
+    return f"{cycles}{OVER_TEXTS[view.over]}", f"   (or mz resume {view.run} --cycles 1)"
 
 
 def _feature_action(run: RunView, feature: FeatureView, context: RunContext) -> Iterator[tuple[str, str]]:

@@ -197,6 +197,7 @@ def resume(
     examples=(
         ("mz finish", "end the unfinished run: merge, tag and close its branches, as its pipeline says"),
         ("mz finish r4f1a2b3c --yes", "end this run, without a question"),
+        ("mz finish generation-a", "end the run with this integration branch"),
     ),
     next_command="`mz runs` lists the runs.",
 )
@@ -209,11 +210,14 @@ def finish(run: str | None, yes: bool, as_json: bool) -> int:
 
     What is open is cancelled, after you were asked. Then the last item of the run does what the pipeline says: for
     example, merge the integration branch into the base, tag it, and close the branches. If its commands fail, or the
-    base conflicts, the run stays open, and nothing was merged. RUN is a run's id or its beginning (default: the
-    unfinished one with the latest event).
+    base conflicts, the run stays open, and nothing was merged. RUN is a run's id, its beginning, or its integration
+    branch; it may be left out if one run alone is unfinished.
     """
     root = find_root(Path.cwd())
     with open_log(root) as log:
+        if run is None and len(unfinished := unfinished_runs(log)) > 1:
+            hint = "name one: `mz finish RUN`; `mz runs` shows their branches"
+            raise MzError("MZ5001", f"{len(unfinished)} runs are unfinished: {', '.join(unfinished)}", hint=hint)
         run_id = log.find_run(run) if run is not None else run_to_resume(log)
         view = log.view(run_id)
         open_items = [feature.feature for feature in view.features if feature.status not in ENDED_STATUSES]

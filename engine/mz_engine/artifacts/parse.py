@@ -78,18 +78,23 @@ Loaded = tuple[Any, Sequence[int]]
 def read_value(text: str, rule: JsonForm, load: Callable[[str], Loaded]) -> Loaded:
     """Return the value of the text. If it may be embedded and the text as such is none of that form (sentences can be
     YAML too: a text or a mapping), return that of the last code block with a list or an object."""
+    blocks = reversed(md.read_markdown(text).blocks) if rule.embedded else ()
     problem, loaded = UnreadableItems(""), None
     try:
         loaded = load(text)
+        if isinstance(loaded[0], list if rule.root == "list" else dict):
+            return loaded
     except UnreadableItems as error:
         problem = error
         if not rule.embedded and text.lstrip().startswith(("```", "~~~")):
             raise UnreadableItems("it stands in a code fence; write its content alone", 1) from None
-    if rule.embedded and not (loaded and isinstance(loaded[0], list if rule.root == "list" else dict)):
-        for block in reversed(md.read_markdown(text).blocks):
-            with suppress(UnreadableItems):
-                if isinstance((embedded := load(block))[0], list | dict):
-                    return embedded
+    for number, block in enumerate(blocks):
+        try:
+            if isinstance((embedded := load(block))[0], list | dict):
+                return embedded
+        except UnreadableItems as error:
+            if number == 0 and loaded is None:
+                problem = UnreadableItems(f"in the last code block: {error.problem}")
     if loaded is None:
         raise problem
     return loaded

@@ -110,7 +110,7 @@ def continue_cycles(state: RunState, pins: Pins) -> ItemAction | None:
     if not state.in_cycle:
         return None if state.over or state.cycle >= limit else CycleStarted(cycle=state.cycle + 1)
     for feature, track in state.tracks.items():
-        if track.cycle < state.cycle and _may_begin_again(track, pins):
+        if track.cycle < state.cycle and may_begin_again(track, pins):
             return ItemRequeued(feature=FeatureId(feature), cycle=state.cycle, attempt=track.attempts + 1)
     plan = f"{kind.kind}-{state.cycle}"
     if plan not in state.tracks:
@@ -119,7 +119,7 @@ def continue_cycles(state: RunState, pins: Pins) -> ItemAction | None:
     added = sum(track.item.cycle == state.cycle for track in of_cycle)
     delivered = sum(track.is_delivered for track in of_cycle)
     over = ""
-    if not added and state.tracks[plan].is_delivered and not any(_may_begin_again(t, pins) for t in of_cycle):
+    if not added and state.tracks[plan].is_delivered and not any(may_begin_again(t, pins) for t in of_cycle):
         over = "planned-nothing"
     elif state.cycle >= limit:
         over = "cycles"
@@ -150,7 +150,8 @@ def newest_head(state: RunState, pins: Pins, branch: str) -> Commit | None:
     return None
 
 
-def _may_begin_again(track: FeatureTrack, pins: Pins) -> bool:
+def may_begin_again(track: FeatureTrack, pins: Pins) -> bool:
+    """Return True for an item that failed and has attempts left: a later cycle begins it again."""
     has_failed = track.stop is not None and track.stop.status is FeatureOutcome.FAILED
     return has_failed and track.attempts < pins.limit(pins.pipeline.find_kind(track.item.kind).attempts)
 

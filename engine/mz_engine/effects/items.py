@@ -70,9 +70,11 @@ def items_text(kind: str, items: tuple[ItemStatus, ...]) -> Steps[str]:
     lines = []
     for item in items:
         if item.kind == kind:
-            status = item.status.value if item.status else "open"
-            failed = f" ({item.code}), begun {item.attempts} times" if item.code else ""
-            lines.append(f"- {item.feature}: {(yield from get_text(item.title))}: {status}{failed}")
+            if item.status is None:
+                status = f"open, attempt {item.attempts} failed ({item.code})" if item.code else "open"
+            else:
+                status = item.status.value + (f" ({item.code}), begun {item.attempts} times" if item.code else "")
+            lines.append(f"- {item.feature}: {(yield from get_text(item.title))}: {status}")
     return "\n".join(lines) or "none"
 
 

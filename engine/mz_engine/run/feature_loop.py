@@ -53,6 +53,7 @@ from mz_projections.run.fold import RunMessage, RunState
 from mz_engine.backlog.listed import issue_of
 from mz_engine.decide.actions import ParseReply, ReconcileIntent
 from mz_engine.decide.feature import decide_feature
+from mz_engine.decide.items import may_begin_again
 from mz_engine.effects.dispatch import effect_of
 from mz_engine.effects.prompt import hold_for_broken_template
 from mz_engine.effects.steps import Do, Effect, Emit, RunStep, Step, StepContext
@@ -260,7 +261,9 @@ class FeatureLoop:
                 feature=FeatureId(feature),
                 kind=track.item.kind,
                 title=track.item.title,
-                status=track.last_stop.status if track.last_stop else None,
+                status=track.last_stop.status
+                if track.last_stop and not may_begin_again(track, self.all_pins)
+                else None,
                 attempts=track.attempts,
                 code=(track.last_stop.code or "") if track.last_stop else "",
                 branch=self.all_pins.item_branch(track.item.kind, feature, started),

@@ -270,6 +270,7 @@ def _pins_of_unfinished(
     if differences:
         message = f"unfinished run {started.run} has {' and '.join(differences)}, and keeps it"
         hint = f"continue it as it is with `mz resume {started.run}`, or cancel it with `mz cancel {started.run}`"
+        hint += "; `mz run --new` begins beside it" if new.pipeline.integration else ""
         raise MzError("MZ5003", message, hint=hint)
     return replace(pins, config=replace(pins.config, budget=new.config.budget))
 

@@ -43,7 +43,7 @@ class ItemStatus(EventPart, frozen=True, kw_only=True):
     kind: str
     title: Digest
     status: FeatureOutcome | None
-    """None: it was not worked on yet."""
+    """None: it is open: it was not worked on yet, or failed and is begun again in a later cycle."""
     attempts: int
     code: str = ""
     """Why it failed."""
