@@ -27,7 +27,7 @@ from mz_events.store import Append
 from mz_projections.run.fold import RunState, fold_run
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
-from mz_qa.simulation.world import Crash, Files, ScriptedReply, World
+from mz_qa.simulation.world import Crash, Files, ScriptedReply, Tree, World
 
 INTEGRATION = "generation-a"
 Act = Callable[[str, str, int], dict[str, str | None] | None]
@@ -141,7 +141,7 @@ def test_what_fails_is_begun_again_in_the_next_cycle() -> None:
 
 def test_what_is_begun_again_is_open_and_planned_only_once_it_failed_for_good() -> None:
     """The third task fails in three cycles; each plan proposes it anew."""
-    fails = {f"{number}.txt": "broken" for number in range(9)}
+    fails: dict[str, str | None] = {f"{number}.txt": "broken" for number in range(9)}
     generation = Generation(
         (PLANS[0], proposal("three"), proposal("three"), "[]\n"), lambda item, *_: fails if item == "t3" else None
     )
@@ -183,6 +183,17 @@ def test_a_person_gives_the_run_up() -> None:
     assert generation.files("main") == ["README.md"]
     assert f"refs/tags/{INTEGRATION}-abandoned" in generation.world.refs
     assert f"refs/heads/{INTEGRATION}" not in generation.world.refs
+
+
+def test_a_run_whose_first_item_is_stuck_can_be_given_up() -> None:
+    generation = Generation()
+    tag = f"refs/tags/{INTEGRATION}-start"
+    generation.world.refs[tag] = theirs = generation.world.write(Tree({"theirs.txt": b"theirs"}, None))
+    assert statuses(generation.drive()) == {"start": "waiting"}
+    state = generation.close("cancel")
+    assert (statuses(state), state.finished) == ({"start": "cancelled", "abandon-1": "tagged"}, True)
+    assert f"refs/heads/{INTEGRATION}" not in generation.world.refs
+    assert generation.world.refs[tag] == theirs
 
 
 def test_a_finish_whose_commands_fail_merges_nothing() -> None:

@@ -118,7 +118,7 @@ def _is_ready(state: RunState, track: FeatureTrack, pins: Pins) -> bool:
         others = sum(other.active and other.item.kind == kind.kind for other in state.tracks.values())
         if others >= kind.parallel:
             return False
-    if "start" not in kind.sources and not is_begun(state, pins):
+    if "start" not in kind.sources and state.closing is None and not is_begun(state, pins):
         return False
     if pins.pipeline.dependencies == "merged":
         return state.merged_heads.keys() >= set(track.item.depends_on)
