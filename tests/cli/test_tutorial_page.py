@@ -1,4 +1,4 @@
-"""docs/tutorial-pipeline.md can be followed to the letter, from an empty repository to a replay."""
+"""Pages that can be followed to the letter from an empty repository on, with a program in the place of an agent."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from tests.cli.test_guide_page import EXIT, parts
 from tests.support.gitrepo import IDENTITY
 from tests.support.tree import ROOT
 
-PAGE = (ROOT / "docs" / "tutorial-pipeline.md").read_text("utf-8")
-
 
 @pytest.mark.slow
-def test_the_tutorial_can_be_followed(tmp_path: Path) -> None:
-    root, programs = tmp_path / "greetings", tmp_path / "home" / ".local" / "bin"
+@pytest.mark.parametrize(("page", "outputs", "commands"), [("tutorial-pipeline", 3, 15), ("generation", 2, 9)])
+def test_the_page_can_be_followed(page: str, outputs: int, commands: int, tmp_path: Path) -> None:
+    root, programs = tmp_path / "project", tmp_path / "home" / ".local" / "bin"
     programs.mkdir(parents=True)
     root.mkdir()
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
@@ -30,13 +29,15 @@ def test_the_tutorial_can_be_followed(tmp_path: Path) -> None:
 
     run("git init --quiet --initial-branch=main")
     output, compared, lines = "", 0, list[str]()
-    for part in parts(PAGE):
+    for part in parts((ROOT / "docs" / f"{page}.md").read_text("utf-8")):
         kind, _, name = part.remark.partition(": ")
         if kind in ("file", "program"):
             file = (root if kind == "file" else programs) / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(part.text)
             file.chmod(0o755 if kind == "program" else 0o644)
+        elif kind == "example":
+            continue
         elif kind == "prints":
             assert part.text.strip() in output
             compared += 1
@@ -44,4 +45,4 @@ def test_the_tutorial_can_be_followed(tmp_path: Path) -> None:
             assert part.language == "sh"
             output = "".join(run(line) for line in part.text.splitlines())
             lines += part.text.splitlines()
-    assert (compared, len(lines)) == (3, 15)
+    assert (compared, len(lines)) == (outputs, commands)

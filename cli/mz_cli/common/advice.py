@@ -168,8 +168,8 @@ def _end_of_cycles(view: RunView) -> tuple[str, str]:
     last = view.features[-1] if view.features else None
     if view.is_closed and last is not None and last.status == "failed":
         target = view.integration or view.base
-        mend = f"commit what is missing to {target} (`git switch {target}`, after a conflict `git merge {view.base}`)"
-        return f"{last.feature}: {status_label(last)}, so nothing was merged: {mend}, then", ""
+        repair = f"commit what is missing to {target} (`git switch {target}`, after a conflict `git merge {view.base}`)"
+        return f"{last.feature}: {status_label(last)}, so nothing was merged: {repair}, then", ""
     cycles = f"{count_noun(view.cycle, 'cycle')}: " if view.cycle else ""
     return f"{cycles}{OVER_TEXTS[view.over]}", f"   (or mz resume {view.run} --cycles 1)"
 
