@@ -125,7 +125,7 @@ def test_examples_of_pipelines_and_settings_are_of_good_form() -> None:
     (template,) = fenced("pipelines", "jinja")
     assert list(check_template("docs/pipelines.md", "risks.md.j2", template, load_templates())) == []
     assert [name for name in PromptData.__struct_fields__ if f"`{name}`" not in page("pipelines")] == []
-    for text in (edits, *fenced("configuration", "yaml")):
+    for text in (edits, *fenced("configuration", "yaml"), *fenced("generation", "yaml")):
         decode_yaml(text, "docs/configuration.md", Settings)
         assert load_yaml(text)
 

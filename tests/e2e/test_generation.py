@@ -215,6 +215,24 @@ def test_a_conflict_with_the_base_stops_the_end_and_moves_nothing(project: Proje
     assert project.git("show", "main:one.txt") == "one"
 
 
+@pytest.mark.parametrize("move", [("branch", "-f", "generation-a", "main"), ("branch", "-D", "generation-a")])
+def test_a_branch_that_lost_work_stops_the_run_until_it_is_back(project: Project, move: tuple[str, ...]) -> None:
+    project.mz("run", "--quiet", "--cycles", "1", code=1)
+    head = project.git("rev-parse", "generation-a")
+    project.git(*move)
+    shown = project.mz("finish", "--yes", code=2).err
+    assert "MZ5021" in shown
+    assert f"git branch -f generation-a {head[:12]}" in shown
+    assert "MZ5021" in project.mz("run", code=2).err
+    if move[1] == "-f":
+        project.git("branch", "-f", "generation-a", head)
+        project.mz("finish", "--yes")
+        assert project.files("main") == ["old.go", "one.txt", "two.txt"]
+    else:
+        project.mz("cancel", "generation-a")
+        assert project.git("rev-parse", "generation-a-abandoned") == head
+
+
 def test_several_runs_are_told_apart(project: Project) -> None:
     project.mz("run", "--quiet", "--cycles", "0")
     assert "MZ5019" in project.mz("run", "--new", code=2).err

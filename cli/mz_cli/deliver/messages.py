@@ -139,7 +139,7 @@ def cancel(selectors: tuple[str, ...], why: str | None, as_json: bool) -> int:
         if not has_last_item and not posted.process_running and cancel_at_once(log.root, run_id):
             posted = replace(posted, messages_read=True)
     if has_last_item and not posted.process_running:
-        return drive_run(log.root, lambda process, _: process.resume(run_id), "resume", as_json)[0]
+        return drive_run(log.root, lambda process, _: process.resume(run_id, is_given_up=True), "resume", as_json)[0]
     if as_json:
         print_document("cancel", shape_of(CancelResult, posted, features=features))
     else:

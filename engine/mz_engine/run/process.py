@@ -178,9 +178,10 @@ class RunProcess:
         self._create_coordinator(run, pins)
         return forked
 
-    def resume(self, run: str | None) -> None:
+    def resume(self, run: str | None, is_given_up: bool = False) -> None:
         """Resume a run, with its pins; only budget, commands, set-up and what these need are read from the settings
-        again. Raises MzError; MZ5001 if no run is unfinished."""
+        again. Raises MzError; MZ5001 if no run is unfinished, MZ5021 if its integration branch lost what it merged,
+        unless the run `is_given_up`."""
         state, started, pins = self._unfinished_run(run)
         if state.commands is not None:
             pins = decode_commands(self.blobs.get(state.commands)).apply(pins)
@@ -200,18 +201,28 @@ class RunProcess:
         if corrected.config != pins.config:
             changes = self._put_text("\n".join(commands.changes_from(Commands.of(pins.config))))
             coordinator.append((CommandsChanged(commands=self.blobs.put(encode_pins(commands)), changes=changes),))
-        self._adopt_commits(coordinator)
+        if not is_given_up:
+            self._adopt_commits(coordinator)
         coordinator.resume(self._provenance(corrected), isolation_levels(corrected.config))
 
     def _adopt_commits(self, coordinator: Coordinator) -> None:
-        """Record commits of people on top of the run's integration branch."""
+        """Record commits of people on top of the run's integration branch. Raises MzError (MZ5021) if it lacks what the
+        run merged into it."""
         started, workspace = coordinator.state.started, self._machine.workspace
         if started is None or not started.integration:
             return
         own = newest_head(coordinator.state, coordinator.pins, started.integration)
         now = workspace.target_head(None, started.integration)
-        if own is not None and now is not None and now != own and workspace.contains(now, own):
-            coordinator.append((BranchAdopted(branch=started.integration, commit=now),))
+        if own is None or now == own or (now is None and coordinator.state.closing is not None):
+            return  # An end that was interrupted may have deleted the branch.
+        if now is None or not workspace.contains(now, own):
+            state = f"is at {now[:8]}, without" if now else "is gone, with"
+            hint = (
+                f"`git branch -f {started.integration} {own[:12]}` brings it back, `git revert` on it leaves work out"
+            )
+            hint += f"; or `mz cancel {started.run}`"
+            raise MzError("MZ5021", f"{started.integration} {state} what run {started.run} merged", hint=hint)
+        coordinator.append((BranchAdopted(branch=started.integration, commit=now),))
 
     def allow_cycles(self, cycles: int) -> None:
         """Record that the run may go through so many more cycles."""
