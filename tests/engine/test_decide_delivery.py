@@ -12,7 +12,17 @@ from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import ItemKind
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import Problem, ProblemClass
-from mz_events.catalog.delivery import BaseMerged, ChecksRerun, DeliveryFailed, TargetMoved
+from mz_events.catalog.delivery import (
+    BaseMerged,
+    BranchesClosed,
+    BranchLanded,
+    ChecksRerun,
+    DeliveryFailed,
+    MergeRequested,
+    Tagged,
+    TagRequested,
+    TargetMoved,
+)
 from mz_events.catalog.feature import (
     Blocked,
     FeatureCancelled,
@@ -22,6 +32,7 @@ from mz_events.catalog.feature import (
     HoldReleased,
     HumanAnswered,
     HumanRequested,
+    PhaseCompleted,
     PhaseStarted,
     QuestionKind,
     RolledBack,
@@ -41,6 +52,7 @@ from tests.support.steps import (
     OTHER,
     SECOND_US,
     STARTED,
+    A,
     base_merged,
     checks_seen,
     gate,
@@ -324,3 +336,46 @@ def test_an_item_fails_where_nothing_works_if_its_kind_says_so(events: tuple[Eve
 )
 def test_what_concerns_the_world_outside_is_asked_anyway(events: tuple[Event, ...]) -> None:
     assert isinstance(then(*events, pins=TASK_PINS), act.AskPerson)
+
+
+# steps that change branches and tags ----------------------------------------------------------------------------------
+MERGING = replace(PINS, pipeline=trial.with_merge(PINS.pipeline))
+MERGE = MergeRequested(key="r/merge", branch="main", message=DIGEST, old=OTHER, head=BASE, commit=OTHER)
+LANDED = BranchLanded(feature=A, key="r/merge", branch="main", changed=True, old=OTHER, commit=OTHER)
+MOVED = TargetMoved(key="r/merge", branch="main", commit=OTHER)
+
+
+def tagged(step: str) -> tuple[Event, ...]:
+    return TagRequested(key=f"r/{step}", name="t", commit=BASE), Tagged(key=f"r/{step}", name="t", commit=BASE)
+
+
+READY_TO_MERGE = (*shipping(), base_merged(), *tagged("tag.1"))
+MERGED = (*READY_TO_MERGE, MERGE, LANDED, *tagged("tag.3"), *tagged("tag.4"))
+TIDYING = (
+    *MERGED, UnitCompleted(phase="ship", unit=""), PhaseCompleted(phase="ship"),
+    PhaseStarted(phase="tidy", iteration=1), UnitStarted(phase="tidy", unit="", iteration=1),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("events", "action"),
+    [
+        (shipping(), act.Deliver(step="merge_base")),
+        ((*shipping(), base_merged(changed=True)), act.RunGate(gate="check", cause="base")),
+        ((*shipping(), base_merged(False, "a.txt")), act.BlockPhase(cause="base", check="merge_base")),
+        ((*shipping(), base_merged()), act.Deliver(step="tag.1")),
+        ((*shipping(), base_merged(), *tagged("tag.1")[:1]), act.ReconcileIntent(intent=tagged("tag.1")[0])),  # type: ignore[arg-type]
+        (READY_TO_MERGE, act.Deliver(step="merge")),
+        ((*READY_TO_MERGE, MERGE), act.ReconcileIntent(intent=MERGE)),
+        ((*READY_TO_MERGE, MERGE, MOVED), act.Deliver(step="merge_base")),
+        ((*READY_TO_MERGE, MOVED, base_merged(changed=True)), act.RunGate(gate="check", cause="base")),
+        ((*READY_TO_MERGE, MOVED, base_merged()), act.Deliver(step="merge")),
+        ((*READY_TO_MERGE, MERGE, LANDED), act.Deliver(step="tag.3")),
+        ((*READY_TO_MERGE, MERGE, LANDED, *tagged("tag.3")), act.Deliver(step="tag.4")),
+        (MERGED, UnitCompleted(phase="ship", unit="")),
+        (TIDYING, act.Deliver(step="close_branch")),
+        ((*TIDYING, BranchesClosed(key="r/close_branch", branches=("feat/a",))), UnitCompleted(phase="tidy", unit="")),
+    ],
+)
+def test_each_step_waits_for_those_before_it(events: tuple[Event, ...], action: act.Action) -> None:
+    assert then(*events, pins=MERGING) == action
