@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import shutil
 import signal
 
 import pytest
@@ -122,6 +123,9 @@ def test_a_linked_worktree_of_a_person_follows_too(desk: Desk, tmp_path: pathlib
     desk.port.advance("main", desk.base, commit)
     assert (linked / "mine").read_text() == "1"
     assert desk.repo.git("status", "--short", cwd=linked) == ""
+    shutil.rmtree(linked)
+    desk.repo.git("update-ref", MAIN, desk.base)
+    assert desk.port.advance("main", desk.base, commit) is None
 
 
 # tags and closed branches ---------------------------------------------------------------------------------------------

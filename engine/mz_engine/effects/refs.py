@@ -32,9 +32,8 @@ def merge_branch(context: StepContext) -> Effect:
         yield from emit(TargetMoved(key=key, branch=target, commit=old))
     else:
         subject = f"Merge branch '{context.worktree.branch}' into {target}"
-        text = commit_message(subject, key, context, UnitUsage())
-        message = yield from put_blob(text)
-        commit = (yield from call_port(Workspace.join, old, head, text.encode())).commit
+        message = yield from put_blob(commit_message(subject, key, context, UnitUsage()))
+        commit = (yield from call_port(Workspace.join, old, head, (yield from get_text(message)).encode())).commit
         request = MergeRequested(key=key, branch=target, message=message, old=old, head=head, commit=commit)
         yield from emit(request)
         yield from reconcile_merge(request, context)

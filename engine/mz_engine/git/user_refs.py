@@ -42,8 +42,8 @@ def move_forward(git: Git, branch: str, old: Commit, commit: Commit) -> Commit |
 
 def checkouts(git: Git, ref: str) -> tuple[pathlib.Path, ...]:
     """Return the directory in which a person has the branch checked out; none, if nobody has."""
-    path = git.run("for-each-ref", "--format=%(worktreepath)", ref).text
-    return (pathlib.Path(path),) if path else ()
+    path = pathlib.Path(git.run("for-each-ref", "--format=%(worktreepath)", ref).text or "/dev/null")
+    return (path,) if path.is_dir() else ()  # A worktree whose directory is gone is known to git still.
 
 
 def _follow(git: Git, checkout: pathlib.Path, old: Commit, commit: Commit, *flags: str) -> str:
