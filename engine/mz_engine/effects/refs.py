@@ -74,9 +74,10 @@ def _commit_at(context: StepContext, step: TagStep) -> Commit:
     progress, merged = context.phase_state.progress, context.unit_run.target_merge
     if step.at == "head":
         return progress.head
-    if progress.landed is not None:
-        return progress.landed.commit if step.at == "merge" else progress.landed.old
-    return merged.base if merged is not None else progress.merged_target or progress.base
+    if step.at == "merge" and progress.landed is not None:
+        return progress.landed.commit
+    before = progress.landed.old if progress.landed is not None else progress.merged_target or progress.base
+    return merged.base if merged is not None else before
 
 
 def reconcile_tag(intent: TagRequested) -> Effect:
