@@ -238,7 +238,8 @@ def _invalid_json(artifact: GeneratedArtifact, rule: JsonForm) -> Iterator[Mutat
     yield Mutation("that is cut off", stripped[:-1] + " " * size)
     yield Mutation("that is a text", json.dumps("x" * max(10, size)))
     if rule.root == "list":
-        yield Mutation("that is an empty list", "[" + " " * size + "]")
+        if rule.min:
+            yield Mutation("that is an empty list", "[" + " " * size + "]")
         yield Mutation("with an entry that is no object", json.dumps([*artifact.items, 1]) + " " * size)
     else:
         yield Mutation("that is a list", json.dumps(list(artifact.items)) + " " * size)

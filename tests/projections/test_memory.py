@@ -171,8 +171,9 @@ def test_an_answer_that_people_give_alike_in_two_features_reaches_all(answers: t
     question = HumanRequested(phase="plan", unit="", question_kind=QuestionKind.APPROVAL, code="size", detail=DIGEST)
     (learning,) = taught(*features(*((question, replace(ANSWER, note=answer)) for answer in answers))).values()
     assert (learning.layer, len(learning.features)) == (layer, len(answers))
-    stricter = MemoryRules(answer_features=3)
-    assert taught(*features((question, ANSWER), (question, ANSWER)), rules=stricter)[learning.key].layer == "feature"
+    stricter, laxer, stream = MemoryRules(answer_features=3), MemoryRules(project_features=1), (question, ANSWER)
+    assert taught(*features(stream, stream), rules=stricter)[learning.key].layer == "feature"
+    assert taught(*features(stream), rules=laxer)[learning.key].layer == "project"
 
 
 def test_the_next_call_asks_for_the_rule_that_was_violated() -> None:

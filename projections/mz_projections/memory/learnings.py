@@ -31,7 +31,7 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     project_confidence: Share = 0.8
     """unless its confidence is known and lower."""
     answer_features: Count = 2
-    """Features in which people gave the same answer to the same question, for an answer instead."""
+    """Features in which people gave the same answer to the same question, for an answer instead, if that is less."""
     global_projects: Count = 2
     """Projects that offer a learning before it reaches others."""
     suppress_below: Share = 0.5
@@ -49,7 +49,7 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def features_min(self, kind: Kind) -> int:
         """Return how many features lift a learning to the project layer."""
-        return self.answer_features if kind == "answer" else self.project_features
+        return min(self.answer_features, self.project_features) if kind == "answer" else self.project_features
 
 
 DEFAULT_RULES = MemoryRules()
