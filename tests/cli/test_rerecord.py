@@ -47,7 +47,7 @@ from mz_events.names import Commit
 from mz_recordings.cassette.files import digest, load, save
 from mz_recordings.cassette.model import Identity, Item
 from mz_recordings.findings.model import Finding
-from mz_recordings.record.recorder import ExcludedFeature
+from mz_recordings.record.obstacles import ExcludedFeature
 from mz_recordings.rerecord.driver import CallProgress, RunEnd
 from mz_recordings.rerecord.plan import CallSelection, CallSelector, RepeatedCall
 from mz_recordings.rerecord.rerecord import RerecordPlan, RerecordResult

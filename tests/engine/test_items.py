@@ -28,7 +28,7 @@ from mz_events.catalog.run import (
     RunResumed,
     RunStarted,
 )
-from mz_events.names import Commit, FeatureId, RunId
+from mz_events.names import Commit, FeatureId, Path, RunId
 from mz_qa.simulation import trial
 
 from tests.support.steps import BASE, DIGEST, given_run
@@ -124,6 +124,16 @@ def test_work_starts_from_what_was_merged_last_whoever_stopped_last() -> None:
     assert then(*tasks, admitted, other, first, last, ended, stopped) == FeatureAdmitted(
         feature=FeatureId("t3"), starts_from=(HEADS["t2"],)
     )
+
+
+def test_items_that_list_the_same_file_are_not_worked_on_at_the_same_time() -> None:
+    pipeline = replace(PINS.pipeline, items=(*KINDS[:2], replace(KINDS[2], parallel="items_max"), KINDS[3]))
+    first, other = replace(made("t1"), files=(Path("a"), Path("b"))), replace(made("t2"), files=(Path("b"),))
+    events = (*PLANNED, first, FeatureAdmitted(feature=FeatureId("t1")), other)
+    pins = replace(PINS, pipeline=pipeline)
+    assert isinstance(decide_run(given_run(STARTED, *events), pins), AwaitEvents)
+    third = decide_run(given_run(STARTED, *events, replace(made("t3"), files=(Path("c"),))), pins)
+    assert third == FeatureAdmitted(feature=FeatureId("t3"), starts_from=(HEADS["start"],))
 
 
 def test_what_failed_is_begun_again_in_the_next_cycle_as_often_as_allowed() -> None:

@@ -91,9 +91,20 @@ def test_the_trial_goes_back_and_asks() -> None:
     }  # fmt: skip
 
 
+def test_a_generation_begins_again_what_failed_and_mends_a_conflict() -> None:
+    name = "generation-claude-code-conflict"
+    kinds = [fields["type"] for fields in documents(name)]
+    assert (kinds.count("branch.landed"), kinds.count("feature.failed"), kinds.count("feature.retried")) == (5, 1, 1)
+    causes = [fields["cause"] for fields in documents(name) if fields["type"] == "phase.blocked"]
+    assert causes == ["base", "implement"], "two tasks added a row to the same table; a task broke a test"
+    fixture = cassette(name).manifest.fixture
+    assert (fixture.cycles, fixture.closing) == (2, "finish")
+    assert [item.feature for item in fixture.items if not item.is_own] == ["group-thousands"]
+
+
 def test_together_they_cover_what_can_go_wrong() -> None:
     """The bundled cassette has none of this."""
-    events = list(documents(*SCENES))
+    events = list(documents(*(name for name in SCENES if not name.startswith("generation"))))
     kinds = {entry["type"] for entry in events} - {fields["type"] for fields in documents(BUNDLED.name)}
     assert kinds == {
         *("feature.held", "feature.hold-released", "feature.failed", "feature.cancelled"),

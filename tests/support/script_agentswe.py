@@ -1,4 +1,4 @@
-"""Plays the model for the pipeline of eight phases, after `tests/cases/agentswe_demo/FEATURE.yaml`.
+"""Plays the model after `tests/cases/FOLDER/FEATURE.yaml`: for the pipeline of eight phases, and for generations.
 
 The file says by phase, or phase and unit, in which ways the task is done; the last one whose words the prompt holds is
 taken. It works from the request alone, and raises `Unexpected` where a prompt is about something else.
@@ -7,7 +7,9 @@ taken. It works from the request alone, and raises `Unexpected` where a prompt i
 from __future__ import annotations
 
 import re
+import time
 from functools import cache
+from pathlib import Path
 
 import msgspec
 from mz_engine.decoding.yaml import load_yaml
@@ -16,22 +18,35 @@ from tests.support.endpoint import Answer, Request, Unexpected
 from tests.support.script_demo import FEATURE, PHASE, Take, answer, named
 from tests.support.tree import ROOT
 
-CASES = ROOT / "tests" / "cases" / "agentswe_demo"
+CASES = ROOT / "tests" / "cases"
 UNIT = re.compile(r"^You work on the feature `[\w-]+`, unit `([\w-]+)`", re.MULTILINE)
+SLOWER_SECONDS = 4.0
+"""The second task of the generation is done after the first, with which it is in conflict."""
 
 
 @cache
-def plays(feature: str) -> dict[str, tuple[Take, ...]]:
-    text = (CASES / f"{feature}.yaml").read_text("utf-8")
+def plays(folder: Path, feature: str) -> dict[str, tuple[Take, ...]]:
+    text = (folder / f"{feature}.yaml").read_text("utf-8")
     return msgspec.convert(load_yaml(text), dict[str, tuple[Take, ...]])
 
 
 def eight_phases(request: Request) -> Answer:
     """The script: an answer to any request of the feature."""
+    return play(request, CASES / "agentswe_demo")
+
+
+def generation(request: Request) -> Answer:
+    """The script: an answer to any request of the generation."""
+    if named(FEATURE, request.prompt, "feature") == "t2" and not request.results():
+        time.sleep(SLOWER_SECONDS)
+    return play(request, CASES / "generation_demo")
+
+
+def play(request: Request, folder: Path) -> Answer:
     feature, phase = named(FEATURE, request.prompt, "feature"), named(PHASE, request.prompt, "phase")
     unit = UNIT.search(request.prompt)
     task = f"{phase}/{unit[1]}" if unit else phase
-    fitting = [take for take in plays(feature)[task] if all(word in request.prompt for word in take.expects)]
+    fitting = [take for take in plays(folder, feature)[task] if all(word in request.prompt for word in take.expects)]
     if not fitting:
         raise Unexpected(f"no way to do {task} fits the prompt: {request.prompt[-1500:]}")
     return answer(request, fitting[-1].steps, task)

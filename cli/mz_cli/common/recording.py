@@ -26,14 +26,8 @@ from mz_recordings.cassette.model import Cassette, Provenance
 from mz_recordings.cassette.repository import FixtureUnavailable
 from mz_recordings.findings.lint import cassette_secrets
 from mz_recordings.findings.model import finding_kinds
-from mz_recordings.record.recorder import (
-    ExcludedFeature,
-    NothingToRecord,
-    RecordedRun,
-    RecordSources,
-    SecretInRecording,
-    record_run,
-)
+from mz_recordings.record.obstacles import ExcludedFeature
+from mz_recordings.record.recorder import NothingToRecord, RecordedRun, RecordSources, SecretInRecording, record_run
 from mz_recordings.replay.replay import ReplayJob, replay_and_update, without_git_variables
 from mz_recordings.rerecord.workspace import weakest_provenance
 

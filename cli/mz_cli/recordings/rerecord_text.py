@@ -7,7 +7,7 @@ from shlex import quote
 
 from mz_engine.pricing.estimate import Estimate, total_estimate
 from mz_recordings.findings.model import KIND_PROPERTIES, RISKS, Finding, FindingKind, risk_of
-from mz_recordings.record.recorder import ExcludedFeature
+from mz_recordings.record.obstacles import ExcludedFeature
 from mz_recordings.rerecord.driver import CallProgress
 from mz_recordings.rerecord.plan import REPEATABLE_KINDS, RepeatedCall
 from mz_recordings.rerecord.rerecord import RerecordPlan, RerecordResult

@@ -19,6 +19,7 @@ from mz_engine.agents.catalog import AGENTS as CATALOG
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.decoding.yaml import format_yaml
 from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.config import FILE_NAME
 from mz_engine.paths import MZ_FOLDER
 from mz_engine.pipelines.load import built_in_pipelines
 from mz_engine.processes.environment import INHERITED_VARIABLES
@@ -65,6 +66,7 @@ class DemoResult(Shape, frozen=True, kw_only=True):
         ("mz demo", "three features, from backlog to branches, in less than a minute"),
         ("mz demo --agent codex", "the same work by another agent"),
         ("mz demo --pipeline agentswe", "one feature in eight phases, with a finding that a person looks at"),
+        ("mz demo --pipeline generation", "tasks that an agent proposes, merged one by one, in two cycles"),
         ("mz demo --keep ./tally", "the same, in a folder of your choice"),
         ("mz demo --json | jq '.features[].attempts'", "for programs"),
     ),
@@ -87,21 +89,29 @@ def demo(agent: str, pipeline: str, keep: Path | None, as_json: bool) -> int:
     make_repository(root)
     with as_file(BUNDLED / f"{pipeline}-{agent}") as folder:
         cassette = load(folder)
+        settings = {"pipeline": pipeline, "request": cassette.manifest.fixture.config.get("request", "")}
+        with (root / FILE_NAME).open("a") as file:
+            file.write(format_yaml({name: value for name, value in settings.items() if value}))
         rules = msgspec.to_builtins(cassette.manifest.fixture.memory)
         if rules:
             (root / MEMORY_FILE).write_text(format_yaml(rules))
         environment = recorded_agent_environment(root, agent, cassette, folder, os.environ)
         print_note(f"a scratch repository: {root}")
-        provenance = cassette.manifest.provenance
+        provenance, fixture = cassette.manifest.provenance, cassette.manifest.fixture
 
         def begin(process: RunProcess, _: object) -> None:
             process.provenance = provenance
-            process.start({"agent": agent, "pipeline": pipeline}, tuple(cassette.traces))
+            items = tuple(item.feature for item in fixture.items if item.feature in cassette.traces and not item.is_own)
+            process.start({"agent": agent, "integration": fixture.integration or None}, items)
 
         view = execute(root, environment, begin)
-        for decision in cassette.manifest.fixture.decisions:
+        for decision in fixture.decisions:
             print_note(f"{decision.feature}: the recorded answer of a person: {decision.action}; {decision.note or ''}")
             view = execute(root, environment, partial(answer, view.run, decision))
+        if fixture.closing:
+            print_note(f"{len(view.features)} items are done, and a person ends the run: mz {fixture.closing}")
+            run, how = view.run, fixture.closing
+            view = execute(root, environment, lambda process, _: process.close(run, how, ANONYMOUS.decode()))
     if as_json:
         features = tuple(feature_summary(feature) for feature in view.features)
         print_document("demo", DemoResult(repository=str(root), run=view.run, features=features))
@@ -170,7 +180,7 @@ def print_next_steps(view: RunView, root: Path, provenance: str) -> None:
     if view.status != "finished":
         print_note("\nThe demo did not finish; start another with `mz demo`. `mz resume` would call your own agent.")
     mz, first = mz_command(), view.features[0].feature if view.features else ""
-    branch = next((feature.branch for feature in view.features if feature.branch), "main")
+    branch = next((feature.branch for feature in view.features if feature.branch and not view.is_closed), view.base)
     commands = (
         f"cd {quote(str(root))}", f"{mz} show {first}", f"{mz} log", f"{mz} memory list", f"git log --stat {branch}"
     )  # fmt: skip

@@ -115,8 +115,10 @@ def _is_ready(state: RunState, track: FeatureTrack, pins: Pins) -> bool:
     """Return True if every dependency is delivered, by any run, and merged if the pipeline requires that."""
     kind = pins.pipeline.find_kind(track.item.kind)
     if kind.parallel is not None:
-        others = sum(other.active and other.item.kind == kind.kind for other in state.tracks.values())
-        if others >= kind.parallel:
+        others = [other for other in state.tracks.values() if other.active and other.item.kind == kind.kind]
+        if len(others) >= pins.limit(kind.parallel):
+            return False
+        if any(not set(track.item.files).isdisjoint(other.item.files) for other in others):
             return False
     if "start" not in kind.sources and state.closing is None and not is_begun(state, pins):
         return False

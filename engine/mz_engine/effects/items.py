@@ -59,6 +59,7 @@ def create_items(action: CreateItems, context: StepContext) -> Effect:
                 quarantined=result.quarantined,
                 suspicions=(yield from put_blob(suspicions)) if result.reasons else None,
                 kind=action.kind,
+                files=unit.files,
             )
         )
         existing[_comparable(title)] = item.id

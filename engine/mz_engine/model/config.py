@@ -252,6 +252,9 @@ class Limits(SettingsBase, frozen=True, kw_only=True):
     ] = default_duration("5m")
 
     items_max: Annotated[int, doc("Most items that one output may create.", ge=0)] = 10
+    item_parallel_max: Annotated[
+        int, doc("How many items into one branch are worked on at the same time, within `parallel_max`.", ge=1)
+    ] = 1
     item_attempts_max: Annotated[int, doc("How often an item that fails is begun in all, in later cycles.", ge=1)] = 3
     cycles_max: Annotated[int, doc("Most cycles of a run.", ge=1)] = 10
     unchanged_cycles_max: Annotated[

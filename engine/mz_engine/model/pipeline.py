@@ -125,6 +125,8 @@ class Timeout(PipelineStruct, frozen=True, kw_only=True):
     """Without a byte of output."""
 
 
+ITEMS = "items."
+"""What the name of an input of items begins with."""
 Record = Literal["patch", "results", "approvals", "order", "history", "secrets", "notes"]
 RECORDS_OF_PHASES = ("patch", "results")
 """Records that need a phase; the others are also about the whole feature."""
@@ -148,7 +150,7 @@ class PhaseInput(PipelineStruct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        return self.artifact or self.items or ".".join(filter(None, (self.of, self.record)))
+        return self.artifact or ".".join(filter(None, (self.of, self.record))) or f"{ITEMS}{self.items}"
 
 
 FILES_TOKENS_MAX = 2000
@@ -296,8 +298,9 @@ class ItemKind(PipelineStruct, frozen=True, kw_only=True):
     """Branch whose newest commit is the start; empty: `onto`."""
     onto: str = "{base}"
     """Branch that the work is for."""
-    parallel: Annotated[int, Meta(ge=1)] | None = None
-    """How many are worked on at the same time; absent: `parallel_max` alone limits it."""
+    parallel: Limit | None = None
+    """How many are worked on at the same time; absent: `parallel_max` alone limits it. Items of which both list a file
+    are never worked on at the same time."""
     attempts: Limit = 1
     """How often one that failed is begun in all, once in each cycle."""
     when_stuck: Literal["ask", "fail"] = "ask"

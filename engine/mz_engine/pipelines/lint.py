@@ -149,7 +149,7 @@ def _check_kinds(pipeline: Pipeline) -> Iterator[LintFinding]:
                 yield LintFinding((*route, key), "MZ3016", message)
             elif "integration" in placeholders and not pipeline.integration:
                 yield LintFinding((*route, key), "MZ3031", "the pipeline has no `integration`, which names that branch")
-        yield from _check_limits(kind, route, "attempts")
+        yield from _check_limits(kind, route, "attempts", "parallel")
     if pipeline.cycle is not None:
         yield from _check_limits(pipeline.cycle, ("cycle",), "max", "unchanged_max")
     if unknown := set(PLACEHOLDER.findall(pipeline.integration)) - {"time"}:

@@ -116,6 +116,8 @@ class ItemAdded(ExternalEvent, frozen=True, kw_only=True, tag="item.added"):
     """The cycle in which it was added; 0: before the first."""
     made_by: FeatureId | None = None
     """The item whose output it was in."""
+    files: tuple[Path, ...] = ()
+    """Files that its entry there lists."""
 
 
 class CreatedItem(EventPart, frozen=True, kw_only=True):

@@ -531,7 +531,7 @@ def _start_restoring(progress: FeatureProgress, target: str, previous: FeaturePr
 
 
 def _retry(suspended: Active, event: FeatureRetried) -> State:
-    """Reset all counters: a person has looked at the feature."""
+    """Reset all counters: a person has looked at the feature, or the run begins it again."""
     suspended = _acknowledge(suspended, event.run_version)
     if isinstance(suspended, CreatingWorkspace):
         return replace(suspended, last_event=None)
@@ -546,6 +546,10 @@ def _retry(suspended: Active, event: FeatureRetried) -> State:
         return Restoring(
             progress=replace(progress, restore_count=progress.restore_count + 1, notes=notes), to=suspended.to
         )
+    if event.actor is None and isinstance(suspended, InPhase):  # The reason is for the phase that failed.
+        superseded = _supersede_phases(progress, event.to, (), ())
+        notes = {**superseded.notes, suspended.phase: (*superseded.notes.get(suspended.phase, ()), *reasons)}
+        return _start_restoring(replace(superseded, notes=notes), event.to, progress)
     return _start_restoring(_supersede_phases(progress, event.to, (), reasons), event.to, progress)
 
 

@@ -225,6 +225,10 @@ class Fixture(CassetteStruct, frozen=True, kw_only=True):
     """Name of the run's integration branch."""
     cycles: int = 0
     """How many cycles it went through."""
+    order: tuple[str, ...] = ()
+    """Items in the order in which they merged, were merged, or stopped: what they merge depends on it."""
+    parallel: int = 0
+    """How many were worked on at the same time, where there is such an order."""
     closing: Literal["", "finish", "cancel"] = ""
     """How a person ended it, after all else."""
 

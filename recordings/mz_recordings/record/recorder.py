@@ -30,16 +30,13 @@ from mz_engine.ports import CallResult, CallSpec, FeatureWorktree
 from mz_engine.secrets import project_secrets
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ReplyParsed, Usage
-from mz_events.catalog.delivery import BaseMerged, ChecksPolled, DeliveryFailed, TargetMoved
 from mz_events.catalog.feature import FeatureCancelled, FeatureRetried, FeatureStarted, HumanAnswered
-from mz_events.catalog.run import BranchAdopted, CommandsChanged, ItemAdded, ItemSkipped, PersonCommits, RunStarted
-from mz_events.names import Commit, Digest, Path, feature_stream, run_stream
+from mz_events.catalog.run import FeatureStopped, ItemAdded, ItemSkipped, RunStarted
+from mz_events.names import Commit, Digest, FeatureId, Path, feature_stream, run_stream
 from mz_events.redaction.json_splice import merge_spans, redact_spans
 from mz_events.redaction.redactor import Secrets
 from mz_events.redaction.values import base64_encodings
 from mz_events.store import Blobs, Recorded, Store
-from mz_projections.feature.fold import evolve
-from mz_projections.feature.state import Held, NotStarted, State, Waiting
 from mz_projections.run.fold import RunState, fold_run
 
 from mz_recordings.cassette.model import (
@@ -67,8 +64,9 @@ from mz_recordings.cassette.model import (
 )
 from mz_recordings.cassette.placeholders import MachineValues, scrub
 from mz_recordings.cassette.repository import create_bundle
-from mz_recordings.cassette.trace import encode_trace, feature_trace, is_in_trace, with_run
+from mz_recordings.cassette.trace import encode_trace, feature_trace, is_in_trace, is_ordered, with_run
 from mz_recordings.record.learnings import logged_ids, logged_learnings
+from mz_recordings.record.obstacles import ExcludedFeature, unrecordable_features
 
 STREAM_JSON = "stream-json"
 """Argument by which some agents write JSON lines."""
@@ -77,13 +75,6 @@ BASE64_BYTES_MIN = 8
 NOTHING_READ = CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0)
 
 Outcome = AgentReplied | AgentFailed | AgentLost
-
-
-class ExcludedFeature(msgspec.Struct, frozen=True):
-    """A feature that keeps its old recordings, or has none."""
-
-    feature: str
-    reason: str
 
 
 class UnknownRun(Exception):
@@ -260,8 +251,23 @@ def _fixture(
         known_failures=_base_blob(sources, run, features, "known_failures"),
         integration=started.integration,
         cycles=state.cycle,
+        order=merge_order(sources.log, run, features) if started.integration else (),
+        parallel=pins.config.parallel_max if started.integration else 0,
         closing=state.closing.how if state.closing is not None and state.closing_item in features else "",
     )
+
+
+def merge_order(log: Store, run: str, features: Iterable[str]) -> tuple[str, ...]:
+    """Return the features in the order in which they merged, were merged or stopped, each as often as it did."""
+    moments = [
+        (recorded.position, recorded.event.feature)
+        for recorded in log.read(run_stream(run))
+        if isinstance(recorded.event, FeatureStopped) and recorded.event.version
+    ]
+    for feature in features:
+        events = log.read(feature_stream(run, feature))
+        moments += [(recorded.position, FeatureId(feature)) for recorded in events if is_ordered(recorded.event)]
+    return tuple(feature for _, feature in sorted(moments))
 
 
 def _events(log: Store, run: str, feature: str) -> Iterator[Event]:
@@ -270,53 +276,6 @@ def _events(log: Store, run: str, feature: str) -> Iterator[Event]:
 
 
 # fixture --------------------------------------------------------------------------------------------------------------
-def unrecordable_features(log: Store, run: str, state: RunState) -> tuple[ExcludedFeature, ...]:
-    """Return the features whose calls are not recorded, each with the reason, including dependents of such features."""
-    reasons: dict[str, str] = {}
-    tracks = sorted(state.tracks.items(), key=lambda entry: entry[1].item.order)
-    for feature, track in tracks:
-        if track.active:
-            reasons[feature] = "it is still running: finish the run first"
-        elif not track.admitted:
-            reasons[feature] = "it never started"
-        elif reason := _obstacle_to_replay(log, run, feature, state.started.integration if state.started else ""):
-            reasons[feature] = reason
-    for _ in tracks:
-        for feature, track in tracks:
-            if dependency := next((other for other in track.item.depends_on if other in reasons), None):
-                reasons.setdefault(feature, f"it depends on {dependency}")
-    return tuple(ExcludedFeature(feature, reason) for feature, reason in reasons.items())
-
-
-def _obstacle_to_replay(log: Store, run: str, feature: str, integration: str) -> str:
-    """Return why the feature's events cannot be reproduced in a scratch repository; empty if they can."""
-    state: State = NotStarted()
-    is_own, run_events = False, tuple(log.read(run_stream(run)))
-    corrected_at = max((old.position for old in run_events if isinstance(old.event, CommandsChanged)), default=0)
-    adopted = [old.position for old in run_events if isinstance(old.event, BranchAdopted)]
-    for recorded in log.read(feature_stream(run, feature)):
-        if isinstance(recorded.event, FeatureStarted):
-            is_own = bool(integration) and recorded.event.target == integration  # Only the run itself moves it.
-        match recorded.event:
-            case FeatureCancelled() if not isinstance(state, Waiting | Held):
-                return "it was cancelled while it was running"
-            case FeatureRetried(commits=PersonCommits()):
-                return "people's commits were taken into its branch"
-            case BaseMerged(changed=True) | TargetMoved() if not is_own:
-                return "its target branch moved while it was running"
-            case ChecksPolled(failed=failed_checks) if failed_checks:
-                return "checks of its pull request failed"
-            case FeatureStarted() if adopted and recorded.position > adopted[0]:
-                return "it started from commits of people on the integration branch"
-            case FeatureStarted() if recorded.position < corrected_at:
-                return "the commands of the settings were corrected after it had started"
-            case DeliveryFailed(key=key, code=code):
-                step = key.rpartition("/")[2]
-                return f"its delivery failed ({step}: {code}), and a replay has neither remote nor forge to fail alike"
-        state = evolve(state, recorded)
-    return ""
-
-
 def human_decisions(log: Store, blobs: Blobs, run: str, features: Iterable[str]) -> Iterator[RecordedDecision]:
     """Yield the decisions of people, in the form that a replay needs."""
     for feature in features:

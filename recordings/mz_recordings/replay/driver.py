@@ -35,7 +35,7 @@ from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
 from mz_events.store import Append, Store
 
 from mz_recordings.cassette.model import VERDICTS, Cassette, Fixture, Item, RecordedDecision
-from mz_recordings.cassette.trace import is_in_trace
+from mz_recordings.cassette.trace import is_in_trace, is_ordered
 from mz_recordings.replay.memory_objects import NotInMemory
 from mz_recordings.replay.ports import ReplayClock, ReplayPorts
 
@@ -110,21 +110,21 @@ def drive(
     Raises any error of a thread, after ending all processes.
     """
 
-    def start(feature: FeatureId, run_side: RunSide) -> FeatureLoop:
+    def start(feature: FeatureId, run_side: RunSide) -> ReplayFeature:
         run, pins, store = coordinator.run, coordinator.pins, coordinator.store
         feature_ports = ports.for_feature(feature, fixture)
         loop = ReplayFeature(run, feature, pins, store, feature_ports, run_side, coordinator.observe)
         loop.killed = ports.stop
         return loop
 
-    calls_before = -1
+    calls_before, order = -1, list(fixture.order)
     while True:
-        if threads:
+        if threads and not fixture.order:
             scheduler = Scheduler(coordinator, start, lambda watch: None)
             on_start(scheduler)
             _run_threads(scheduler, ports)
         else:
-            _run_in_turn(coordinator, start)
+            _run_in_turn(coordinator, start, order)
         halt, closing = coordinator.state.halt, fixture.closing
         if halt is None and closing and coordinator.state.closing is None:
             actor = ports.blobs.put(ANONYMOUS)
@@ -146,14 +146,22 @@ def _run_threads(scheduler: Scheduler, ports: ReplayPorts) -> None:
         raise
 
 
-def _run_in_turn(coordinator: Coordinator, start: Callable[[FeatureId, RunSide], FeatureLoop]) -> None:
-    """Run each feature until it stops, until none can run. Raises NotInMemory if the run waits for something."""
-    action = coordinator.decide()
+def _run_in_turn(
+    coordinator: Coordinator, start: Callable[[FeatureId, RunSide], ReplayFeature], order: list[str]
+) -> None:
+    """Run each feature until it stops, until none can run. In a given order, the feature that is next in it is run
+    until it merges or stops, and removed from it. Raises NotInMemory if the run waits for something."""
+    action, loops, in_order = coordinator.decide(), dict[FeatureId, ReplayFeature](), bool(order)
     while features := coordinator.runnable_features(frozenset()):
-        feature_loop = start(features[0], coordinator)
-        while feature_loop.step():
-            pass
-        coordinator.worker_stopped(feature_loop)
+        feature = min(features, key=lambda name: order.index(name) if name in order else len(order))
+        loop = loops[feature] = loops.get(feature) or start(feature, coordinator)
+        merges, is_running = loop.merges, loop.step()
+        while is_running and not (in_order and loop.merges > merges):
+            is_running = loop.step()
+        if feature in order:
+            order.remove(feature)
+        if not is_running:
+            coordinator.worker_stopped(loops.pop(feature))
         action = coordinator.decide()
     if not isinstance(action, AwaitEvents):
         coordinator.record_end(action)
@@ -165,6 +173,11 @@ class ReplayFeature(FeatureLoop):
     """Continues after a call that must be found lost, as the next process did after the crash."""
 
     killed: threading.Event
+    merges = 0
+
+    def _append(self, events: tuple[Event, ...], causation: str = "") -> None:
+        self.merges += sum(map(is_ordered, events))
+        super()._append(events, causation)
 
     def step(self) -> bool:
         was_running = self._steps is not None

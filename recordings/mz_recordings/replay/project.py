@@ -47,6 +47,7 @@ def current_project(
     """
     read = _read_project if command_id else _read_project.__wrapped__
     fixture_config, variables = msgspec.json.encode(manifest.fixture.config), tuple(environment.items())
+    parallel = manifest.fixture.parallel or parallel
     current = read(command_id, project, variables, manifest.agent, manifest.pipeline, fixture_config, parallel)
     return current._replace(pins=replace(current.pins, memory=manifest.fixture.memory))
 

@@ -34,14 +34,8 @@ from mz_recordings.cassette.model import BUILDER, Cassette, Identity, Provenance
 from mz_recordings.cassette.repository import unpack
 from mz_recordings.cassette.trace import trace_events
 from mz_recordings.findings.model import Finding
-from mz_recordings.record.recorder import (
-    ExcludedFeature,
-    NothingToRecord,
-    RecordedRun,
-    RecordSources,
-    SecretInRecording,
-    record_run,
-)
+from mz_recordings.record.obstacles import ExcludedFeature
+from mz_recordings.record.recorder import NothingToRecord, RecordedRun, RecordSources, SecretInRecording, record_run
 from mz_recordings.replay.accept import prune
 from mz_recordings.replay.compare import ReplayOutcome, compare_replay
 from mz_recordings.replay.driver import start_run
