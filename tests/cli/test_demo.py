@@ -113,7 +113,7 @@ def test_eight_phases_with_the_recorded_answer_of_a_person(tmp_path: Path) -> No
     ), "with the unit that depends on it"
     assert "mid" in {call.get("escalated_to") for call in bodies["agent.requested"]}, "a tier was raised"
     promoted = msgspec.json.decode(spawn(tmp_path / "tally", "memory", "list", "--layer", "project", "--json").out)
-    assert {entry["kind"] for entry in promoted["learnings"]} == {"anti_pattern", "failure", "pattern"}
+    assert {entry["kind"] for entry in promoted["learnings"]} == {"anti_pattern", "answer", "failure", "pattern"}
     name = next(entry["id"] for entry in promoted["learnings"] if entry["kind"] == "failure")
     assert "project layer" in spawn(tmp_path / "tally", "memory", "why", name).out
 
