@@ -122,6 +122,9 @@ def test_uc001_a_run_needs_no_set_up_and_is_given_up_whole(project: Project) -> 
 def test_uc002_start_one_cycle_finish(project: Project) -> None:
     shown = project.mz("run", "--cycles", "1", code=1)
     assert "plan-1 adds t1, t2, t3" in shown.err
+    assert "t3: failed" in shown.out
+    assert "grep -q bad" in shown.out, "why it failed"
+    assert "mz retry t3" in shown.out
     assert project.items() == {"start": "tagged", "plan-1": "done", "t1": "merged", "t2": "merged", "t3": "failed"}
     subjects = project.git("log", "--first-parent", "--format=%s", "generation-a").splitlines()
     assert subjects[:2] == [f"Merge branch 'task/generation-a-{task}' into generation-a" for task in ("t2", "t1")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 from mz_engine.artifacts.load import load_rules
 from mz_engine.model.config import Command, Config
 from mz_engine.model.pins import Pins
@@ -220,3 +221,14 @@ def test_crashes_change_nothing_about_the_outcome() -> None:
         assert other.files(INTEGRATION) == generation.files(INTEGRATION)
         stops = [event for event in other.events(FeatureStopped) if event.status.value == "merged"]  # type: ignore[attr-defined]
         assert len(stops) == 3, "nothing is merged twice"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_items_at_the_same_time_lead_to_the_same_end(seed: int) -> None:
+    pinned = pins()
+    limits = replace(pinned.config.limits, item_parallel_max=3)
+    generation = Generation(pinned=replace(pinned, config=replace(pinned.config, limits=limits, parallel_max=3)))
+    state = generation.drive(seed=seed)
+    assert set(statuses(state).values()) == {"tagged", "done", "merged"}
+    assert generation.files(INTEGRATION) == ["README.md", "one.txt", "three.txt", "two.txt"]
+    assert generation.close().finished

@@ -187,6 +187,8 @@ def _feature_action(run: RunView, feature: FeatureView, context: RunContext) -> 
         phase = f" in {question.phase}{'/' if question.unit else ''}{question.unit}" if question.phase else ""
         answers = f"{show_command}\n  {likeliest}   (or {', or '.join(others)})"
         yield f"{reason}{phase}{_detail_suffix(question.detail, context)}", answers
+    elif feature.status == "failed" and feature.failure is not None and run.status != "finished":
+        yield f"{reason}{_detail_suffix(feature.failure, context)}", f"mz retry {feature.feature}"
     elif is_dependency_lost(feature):
         yield reason, f"mz retry {_lost_dependency(run, feature)}"
     elif _is_template_broken(feature):

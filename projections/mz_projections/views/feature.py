@@ -122,7 +122,7 @@ def _apply_lifecycle(view: FeatureView, event: Event, recorded: Recorded[Event])
         case FeatureDelivered():
             return replace(_clear_hold(view), status=event.ending, changed_paths=event.changed_paths, ended_us=now_us)
         case FeatureFailed():
-            return replace(_clear_hold(view), status="failed", code=event.code, ended_us=now_us)
+            return replace(_clear_hold(view), status="failed", code=event.code, failure=event.detail, ended_us=now_us)
         case FeatureCancelled():
             return replace(_clear_hold(view), status="cancelled", ended_us=now_us)
     return view

@@ -212,6 +212,8 @@ class FeatureView(View, frozen=True, kw_only=True):
     """The feature that blocks this one, or the event ref of an earlier delivery."""
     code: str = ""
     """Code of a failure or a fatal problem, or of what an idle run waits for."""
+    failure: Digest | None = None
+    """Why it failed."""
     template_error: TemplateFault | None = None
     """Cause of the halt, if it was a template."""
     branch: str = ""
