@@ -189,8 +189,8 @@ class Workspace(Protocol):
         """Make a tag, which must not exist."""
 
     def close_branch(self, worktree: FeatureWorktree, head: Commit) -> None:
-        """Delete the feature's branch, which must be at `head`, and keep its head under `refs/mz/`; a branch that is
-        gone is closed. Raises DeliveryRefused (`branch-moved`, `checkout-in-the-way`)."""
+        """Delete the feature's branch, whose commits must all be in `head`, and keep that under `refs/mz/`; a branch
+        that is gone is closed. Raises DeliveryRefused (`branch-moved`, `checkout-in-the-way`)."""
 
     def contains(self, head: Commit, commit: Commit) -> bool:
         """Return True if `commit` is `head` or one of its ancestors."""

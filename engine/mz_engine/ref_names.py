@@ -15,6 +15,8 @@ DATE, INTEGRATION = "date", "integration"
 TAG_PLACEHOLDERS = frozenset({"item", "title", "run", DATE, "time"})
 """Those in names of tags; with an integration branch also `integration`."""
 _NOT_IN_NAMES = re.compile(r"[^\w-]+")
+TITLE_CHARS_MAX = 50
+"""Of a title in a name, whose parts are files of at most 255 bytes."""
 
 
 def parse_ref_name(text: str) -> str:
@@ -27,7 +29,7 @@ def parse_ref_name(text: str) -> str:
 def name_values(run: str, item: str, title: str, integration: str, now_us: int) -> dict[str, str]:
     """Return the values of the placeholders in names of tags."""
     now = datetime.fromtimestamp(now_us / 1_000_000, UTC)
-    slug = _NOT_IN_NAMES.sub("-", title.lower()).strip("-")
+    slug = _NOT_IN_NAMES.sub("-", title.lower())[:TITLE_CHARS_MAX].strip("-")
     return {
         "item": item,
         "title": slug or item,

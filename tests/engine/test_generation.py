@@ -126,6 +126,18 @@ def test_the_plan_is_told_what_there_is_already_and_repeats_are_left_out() -> No
     assert statuses(state)["t4"] == "merged"
 
 
+def test_entries_of_one_plan_with_the_same_title_become_items_of_their_own() -> None:
+    alike = proposal("one") + proposal("one").replace("id: one", "id: again")
+    generation = Generation(
+        (alike + proposal("two", "again"), "[]\n"), lambda item, *_: {"again.txt": "1"} if item == "t2" else None
+    )
+    state = generation.drive()
+    assert [event.duplicates for event in generation.events(ItemsAdded)] == [(), ()]  # type: ignore[attr-defined]
+    assert {name: track.item.depends_on for name, track in state.tracks.items() if track.item.made_by} == {
+        "t1": (), "t2": (), "t3": ("t2",),
+    }  # fmt: skip
+
+
 def test_what_fails_is_begun_again_in_the_next_cycle() -> None:
     generation = Generation(
         act=lambda item, name, call: {f"{name}.txt": "broken"} if item == "t3" and call < 4 else None
@@ -174,6 +186,19 @@ def test_a_person_finishes_the_run() -> None:
     assert {f"{INTEGRATION}-{name}" for name in ("start", "finished", "merged")} < tags
     assert sorted(tag.rpartition("-")[2] for tag in tags if tag.startswith("v")) == ["code", "requirements"]
     assert isinstance(generation.events(RunFinished, RunIdle)[-1], RunFinished)
+
+
+def test_a_finish_closes_branches_that_stay_after_their_merge() -> None:
+    pinned = pins()
+    phases = tuple(
+        replace(phase, deliver=tuple(step for step in phase.deliver if step != "close_branch"))
+        for phase in pinned.pipeline.phases
+    )
+    generation = Generation(pinned=replace(pinned, pipeline=replace(pinned.pipeline, phases=phases)))
+    generation.drive()
+    assert "refs/heads/task/generation-a-t1" in generation.world.refs
+    assert generation.close().finished
+    assert [ref for ref in generation.world.refs if ref.startswith("refs/heads/")] == ["refs/heads/main"]
 
 
 def test_a_person_gives_the_run_up() -> None:

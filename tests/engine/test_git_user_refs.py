@@ -159,6 +159,13 @@ def test_a_closed_branch_is_kept_out_of_sight_and_closed_once(desk: Desk) -> Non
         assert desk.repo.head(f"refs/mz/r1/closed/heads/feat/f1/{head}") == head
 
 
+def test_a_branch_is_closed_by_the_merge_that_has_its_commits(desk: Desk) -> None:
+    merge = joined(desk, {"mine": "1"})
+    desk.port.close_branch(WORKTREE, merge)
+    assert desk.repo.git("branch", "--list", "feat/*") == ""
+    assert desk.repo.head(f"refs/mz/r1/closed/heads/feat/f1/{merge}") == merge
+
+
 def test_a_branch_that_cannot_be_moved_is_an_error(desk: Desk) -> None:
     commit = joined(desk, {"mine": "1"})
     lock = desk.repo.root / ".git/refs/heads/main.lock"

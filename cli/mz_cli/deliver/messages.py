@@ -16,8 +16,8 @@ from mz_engine.backlog.injection_screen import screen_text
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.forge.github import GhForge, ReviewComment
 from mz_engine.git.objects import ObjectStore
-from mz_engine.git.repository import fetch, open_repository
-from mz_engine.git.workspace import is_ancestor, merge_all
+from mz_engine.git.repository import fetch, is_ancestor, open_repository
+from mz_engine.git.workspace import merge_all
 from mz_engine.model.pins import Pins
 from mz_engine.ports import MergeConflict, RemoteError, RepositoryUnusable
 from mz_engine.run.process import STORAGE_ERROR, RunProcess

@@ -62,7 +62,6 @@ def create_items(action: CreateItems, context: StepContext) -> Effect:
                 files=unit.files,
             )
         )
-        existing[_comparable(title)] = item.id
     yield AddItems(items=tuple(items), duplicates=duplicates)
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from mz_events.names import Commit
 
-from mz_engine.git.process import Git, ProgramResult, Repository, run_git, user_environment
+from mz_engine.git.process import Git, ProgramResult, Repository, git_error, run_git, user_environment
 from mz_engine.paths import MZ_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import RemoteError, RepositoryUnusable
 
@@ -71,6 +71,14 @@ def branch_commit(root: pathlib.Path, name: str, environment: Mapping[str, str] 
 def branch_exists(root: pathlib.Path, name: str, environment: Mapping[str, str]) -> bool:
     """Return True if there is a local branch of this name."""
     return run_git_as_user(root, environment, "rev-parse", "--quiet", "--verify", f"refs/heads/{name}").exit_code == 0
+
+
+def is_ancestor(git: Git, old: str, new: str) -> bool:
+    """Return True if `old` is `new` or one of its ancestors. Raises RepositoryUnusable."""
+    result = git.run("merge-base", "--is-ancestor", old, new, check=False)
+    if result.exit_code > 1:
+        raise git_error("merge-base", result)
+    return result.exit_code == 0
 
 
 def base_commit(root: pathlib.Path, base: str | None, environment: Mapping[str, str]) -> tuple[str, Commit]:

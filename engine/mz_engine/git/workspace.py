@@ -35,6 +35,7 @@ from mz_engine.git.files import (
 )
 from mz_engine.git.objects import CACHED_LISTINGS_MAX, ObjectStore, RefMovedError
 from mz_engine.git.process import Git, file_error, git_error
+from mz_engine.git.repository import is_ancestor
 from mz_engine.git.worktree import CHECKOUT_MANIFEST, GitWorktree, environment_parts, remove_empty_folders
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.path_patterns import IgnoreRules, ignore_rules
@@ -577,14 +578,6 @@ def make_bare_view(git: Git, directory: pathlib.Path, branches: Mapping[str, Com
     for name, commit in branches.items():
         (directory / "refs" / "heads" / name).write_text(f"{commit}\n")
     return {"GIT_OBJECT_DIRECTORY": str(git.directory / "objects")}
-
-
-def is_ancestor(git: Git, old: str, new: str) -> bool:
-    """Return True if `old` is `new` or one of its ancestors. Raises RepositoryUnusable."""
-    result = git.run("merge-base", "--is-ancestor", old, new, check=False)
-    if result.exit_code > 1:
-        raise git_error("merge-base", result)
-    return result.exit_code == 0
 
 
 def has_commit(git: Git, commit: str) -> bool:

@@ -26,7 +26,7 @@ from mz_engine.git.content import FileHash, FileSignature, TreeListing, parent_d
 from mz_engine.git.files import remove_tree, stat_signature, write_bytes, write_if_changed
 from mz_engine.git.objects import RefMovedError
 from mz_engine.git.process import Git
-from mz_engine.git.repository import remove_stale_lock, retry_without_locks
+from mz_engine.git.repository import is_ancestor, remove_stale_lock, retry_without_locks
 from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER, WORKTREE_FOLDERS
 from mz_engine.ports import DeliveryRefused, FeatureWorktree, RepositoryUnusable
 from mz_engine.processes.environment import environment_file, private_repository, worktree_path
@@ -183,21 +183,21 @@ class GitWorktree:
         return f"`{self.identity.branch}` is checked out in {at}; {remedy}"
 
     def close_branch(self, head: Commit) -> None:
-        """Delete the branch at `head`, which is kept under `refs/mz/<run>/closed/`; one that is gone is closed. Raises
-        DeliveryRefused."""
+        """Delete the branch, whose commits are all in `head`, which is kept under `refs/mz/<run>/closed/`; one that is
+        gone is closed. Raises DeliveryRefused."""
         old = self.read_refs().branch
         if old is None:
             return
         if message := self._checked_out():
             raise DeliveryRefused(f"{message}, then approve", "checkout-in-the-way")
-        if old != head:
+        if not is_ancestor(self._git, old, head):
             message = f"`{self.identity.branch}` is at {old[:12]}, not at {head[:12]}, where this run left it"
             raise DeliveryRefused(
                 f"{message}; keep its commits on another branch and delete it, then approve", "branch-moved"
             )
         # The value comes last, so that no name is a directory of another.
         closed_ref = f"refs/mz/{self.identity.run}/closed/{self.branch_ref.removeprefix('refs/')}/{head}"
-        self.update_refs(f"update {closed_ref} {head}\ndelete {self.branch_ref} {head}\n")
+        self.update_refs(f"update {closed_ref} {head}\ndelete {self.branch_ref} {old}\n")
 
     def update_refs(self, commands: str) -> None:
         """Update refs in one transaction; remove locks on them that a killed git left."""

@@ -241,11 +241,14 @@ class PersonGate(Condition, frozen=True, kw_only=True):
     autonomy: tuple[Autonomy, ...] = ("supervised", "checkpoint", "full_auto")
 
 
+RefName = Annotated[str, parsed_by(parse_ref_name)]
+"""Name of a branch or tag; may contain placeholders."""
+
+
 class TagStep(PipelineStruct, frozen=True, kw_only=True):
     """Tag a commit."""
 
-    tag: Annotated[str, parsed_by(parse_ref_name)]
-    """Name; may contain placeholders."""
+    tag: RefName
     at: Literal["head", "base", "merge"] = "head"
     """head: of the feature's branch. base: of the target before the merge, else the commit that the branch last took
     in or began with. merge: of the target after it."""
@@ -293,10 +296,10 @@ class ItemKind(PipelineStruct, frozen=True, kw_only=True):
     sources: tuple[ItemSource, ...] = msgspec.field(name="from")
     """backlog: the backlog. output: outputs with `creates`. The others are one item each, which the run adds: start:
     before all others. cycle: in each cycle. finish, cancel: when a person ends the run."""
-    branch: str = "{prefix}/{item}"
-    starts: str = ""
+    branch: RefName = "{prefix}/{item}"
+    starts: RefName = ""
     """Branch whose newest commit is the start; empty: `onto`."""
-    onto: str = "{base}"
+    onto: RefName = "{base}"
     """Branch that the work is for."""
     parallel: Limit | None = None
     """How many are worked on at the same time; absent: `parallel_max` alone limits it. Items of which both list a file
@@ -464,7 +467,7 @@ class Pipeline(PipelineStruct, frozen=True, kw_only=True):
     """Name of a file that says how well a feature went."""
     checks: dict[str, Check] = {}
     """Rules of its own by name."""
-    integration: str = ""
+    integration: RefName = ""
     """Name of the branch of a run into which its items are merged; may contain `{time}`. Empty: there is none."""
     cycle: Cycle | None = None
     items: tuple[ItemKind, ...] = ()

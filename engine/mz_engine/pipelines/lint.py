@@ -130,8 +130,8 @@ def _check_phases(pipeline: Pipeline, known_names: KnownNames, built_in: bool) -
 
 
 def _check_kinds(pipeline: Pipeline) -> Iterator[LintFinding]:
-    """Yield MZ3031 for kinds of items that do not fit together, MZ3016 for unknown placeholders of branches, MZ3002
-    for names of phases and kinds that are given twice."""
+    """Yield MZ3031 for kinds of items that do not fit together or whose items share a branch, MZ3016 for unknown
+    placeholders of branches, MZ3002 for names of phases and kinds that are given twice."""
     names, sources = [kind.kind for kind in pipeline.items], set[str]()
     for position, kind in enumerate(pipeline.items):
         route: KeyPath = "items", position
@@ -149,6 +149,8 @@ def _check_kinds(pipeline: Pipeline) -> Iterator[LintFinding]:
                 yield LintFinding((*route, key), "MZ3016", message)
             elif "integration" in placeholders and not pipeline.integration:
                 yield LintFinding((*route, key), "MZ3031", "the pipeline has no `integration`, which names that branch")
+        if kind.sources != ("start",) and "item" not in PLACEHOLDER.findall(kind.branch):
+            yield LintFinding((*route, "branch"), "MZ3031", "two items would have the same branch: `{item}` is missing")
         yield from _check_limits(kind, route, "attempts", "parallel")
     if pipeline.cycle is not None:
         yield from _check_limits(pipeline.cycle, ("cycle",), "max", "unchanged_max")
