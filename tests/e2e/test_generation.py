@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.run.process import RunProcess
+from mz_events.catalog.base import Event
+from mz_events.catalog.run import BranchAdopted
 
 from tests.cli.drive import Result, fork
 from tests.support import preloaded
@@ -216,6 +220,41 @@ def test_a_conflict_with_the_base_stops_the_end_and_moves_nothing(project: Proje
     assert "commits of people" in project.mz("finish", "--yes").err
     assert project.items()["finish-2"] == "merged"
     assert project.git("show", "main:one.txt") == "one"
+
+
+class CutOff(Exception):
+    """The process ends here."""
+
+
+def test_a_merge_that_was_cut_off_is_not_taken_for_work_of_people(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance, events = GitWorkspace.advance, list[Event]()
+
+    def cut(*arguments: Any) -> None:
+        advance(*arguments)
+        raise CutOff
+
+    with RunProcess(project.root, project.env, lambda recorded: None) as process:
+        process.start({}, ())
+        with monkeypatch.context() as patches:
+            patches.setattr(GitWorkspace, "advance", cut)
+            with pytest.raises(CutOff):
+                process.drive()
+    with RunProcess(project.root, project.env, lambda recorded: events.append(recorded.event)) as process:
+        process.resume(None)
+        process.drive()
+    assert not [event for event in events if isinstance(event, BranchAdopted)]
+    assert project.files("generation-a") == ["old.go", "one.txt", "three.txt", "two.txt"]
+
+
+def test_what_is_cancelled_at_rest_begins_no_cycle(project: Project) -> None:
+    project.repo.commit({"mz.yaml": SETTINGS.replace("full_auto", "supervised") + STATE_SETTINGS})
+    project.mz("run", "--quiet", code=None)
+    project.mz("cancel", "plan-1")
+    assert project.items() == {"start": "tagged", "plan-1": "cancelled"}
+    project.mz("run", "--quiet", code=None)
+    assert project.items() == {"start": "tagged", "plan-1": "cancelled", "plan-2": "waiting"}
 
 
 @pytest.mark.parametrize("move", [("branch", "-f", "generation-a", "main"), ("branch", "-D", "generation-a")])

@@ -56,7 +56,7 @@ RunAction = (
 """Events are appended to the run's stream as they are."""
 
 
-def decide_run(state: RunState, pins: Pins) -> RunAction:
+def decide_run(state: RunState, pins: Pins, begins_cycles: bool = True) -> RunAction:
     """Return the action of the first rule that applies. Rules that only record come first; work needs a free slot."""
     may_begin = not (state.is_ending or state.paused)
     return (
@@ -64,7 +64,7 @@ def decide_run(state: RunState, pins: Pins) -> RunAction:
         or _halt_run(state)
         or ((begin_or_end(state, pins) or _start_or_release(state, pins)) if may_begin else None)
         or _await_events(state)
-        or (continue_cycles(state, pins) if may_begin else None)
+        or (continue_cycles(state, pins) if may_begin and begins_cycles else None)
         or (RunFinished() if state.all_ended and is_over(state, pins) else RunIdle())
     )
 

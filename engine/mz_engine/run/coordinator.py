@@ -66,6 +66,8 @@ class Coordinator:
     """Decides for one run and appends to its stream; `state` is always the fold of that stream. Not thread-safe."""
 
     spending: SpendingRecord = NOT_RECORDED
+    begins_cycles = True
+    """False: cycles begin and end when the run is resumed."""
 
     def __init__(self, run: str, pins: Pins, store: Store, clock: Clock, observe: Observer) -> None:
         self.run, self.pins, self.store, self.clock, self.observe = run, pins, store, clock, observe
@@ -157,7 +159,7 @@ class Coordinator:
     def apply_decisions(self) -> AwaitEvents | EndEvent:
         """Apply every decision that the state allows; return the last one. Decisions come before the events of a
         feature's thread, whichever thread is the faster, since a replay knows no threads."""
-        while not isinstance(action := decide_run(self.state, self.pins), AwaitEvents | EndEvent):
+        while not isinstance(action := decide_run(self.state, self.pins, self.begins_cycles), AwaitEvents | EndEvent):
             self.append((action,))
         return action
 

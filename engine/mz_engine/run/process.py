@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import secrets
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import cached_property, partial
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
+from mz_events.catalog.delivery import MergeRequested
 from mz_events.catalog.run import (
     BranchAdopted,
     CommandsChanged,
@@ -29,7 +31,7 @@ from mz_events.catalog.run import (
     RunForked,
     RunStarted,
 )
-from mz_events.names import PROJECT_STREAM, Digest, FeatureId, RunId, feature_stream, run_stream
+from mz_events.names import PROJECT_STREAM, Commit, Digest, FeatureId, RunId, feature_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, StoreUnusable
 from mz_projections.read_models.store import ReadModelStore
@@ -213,7 +215,12 @@ class RunProcess:
             return
         own = newest_head(coordinator.state, coordinator.pins, started.integration)
         now = workspace.target_head(None, started.integration)
-        if own is None or now == own or (now is None and coordinator.state.closing is not None):
+        if (
+            own is None
+            or now == own
+            or now in self._merges_made(coordinator)
+            or (now is None and coordinator.state.closing is not None)
+        ):
             return  # An end that was interrupted may have deleted the branch.
         if now is None or not workspace.contains(now, own):
             state = f"is at {now[:8]}, without" if now else "is gone, with"
@@ -223,6 +230,16 @@ class RunProcess:
             hint += f"; or `mz cancel {started.run}`"
             raise MzError("MZ5021", f"{started.integration} {state} what run {started.run} merged", hint=hint)
         coordinator.append((BranchAdopted(branch=started.integration, commit=now),))
+
+    def _merges_made(self, coordinator: Coordinator) -> tuple[Commit, ...]:
+        """Return the merges whose outcomes a killed process did not record."""
+        return tuple(
+            event.commit
+            for feature, track in coordinator.state.tracks.items()
+            if track.admitted and not track.has_ended
+            for recorded in deque(self.store.read(feature_stream(coordinator.run, feature)), maxlen=1)
+            if isinstance(event := recorded.event, MergeRequested)
+        )
 
     def allow_cycles(self, cycles: int) -> None:
         """Record that the run may go through so many more cycles."""
@@ -246,6 +263,7 @@ class RunProcess:
         _, started, pins = self._unfinished_run(run)
         self._machine = SystemPorts(self.root, pins.config, self.store, self.blobs, self.environment)
         coordinator = self._create_coordinator(started.run, pins)
+        coordinator.begins_cycles = False
         coordinator.read_inbox()
         try:
             for feature in cancelled_features(coordinator.state):
