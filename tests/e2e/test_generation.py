@@ -275,6 +275,17 @@ def test_a_branch_that_lost_work_stops_the_run_until_it_is_back(project: Project
         assert project.git("rev-parse", "generation-a-abandoned") == head
 
 
+def test_what_fits_no_run_is_refused(project: Project) -> None:
+    project.repo.commit({"features.md": "## [FEAT] a: Something\n\nText.\n"})
+    shown = project.mz("run", "--cycles", "1", code=2, MZ_PIPELINE="quick")
+    assert "the pipeline quick has no cycles" in shown.err
+    project.mz("run", "--quiet", "--cycles", "0", code=None)
+    document = json.loads(project.mz("cancel", "generation-a", "-m", "wrong base", "--json").out)
+    assert (document["schema"], document["messages_read"]) == ("mz.cancel/1", True)
+    closings = [line for line in project.mz("log", "--json").out.splitlines() if "run.closing" in line]
+    assert json.loads(closings[0])["event"]["note"]
+
+
 def test_several_runs_are_told_apart(project: Project) -> None:
     project.mz("run", "--quiet", "--cycles", "0")
     assert "MZ5019" in project.mz("run", "--new", code=2).err

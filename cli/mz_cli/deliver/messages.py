@@ -36,7 +36,7 @@ from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, did_you_mean, message_option
 from mz_cli.app.input import read_text_option
 from mz_cli.app.selectors import check_phase, select, select_one_run
-from mz_cli.live.driver import drive_run
+from mz_cli.live.driver import drive_run, execute
 from mz_cli.people.inbox import (
     PostedMessage,
     active_run,
@@ -139,7 +139,14 @@ def cancel(selectors: tuple[str, ...], why: str | None, as_json: bool) -> int:
         if not has_last_item and not posted.process_running and cancel_at_once(log.root, run_id):
             posted = replace(posted, messages_read=True)
     if has_last_item and not posted.process_running:
-        return drive_run(log.root, lambda process, _: process.resume(run_id, is_given_up=True), "resume", as_json)[0]
+
+        def begin(process: RunProcess, say: Callable[[str], None]) -> None:
+            process.resume(run_id, is_given_up=True)
+
+        if not as_json:
+            return drive_run(log.root, begin, "resume", as_json)[0]
+        execute(log.root, os.environ, begin)
+        posted = replace(posted, messages_read=True)
     if as_json:
         print_document("cancel", shape_of(CancelResult, posted, features=features))
     else:

@@ -102,7 +102,7 @@ def run(
             from mz_cli.common.recording import check_recordable
 
             check_recordable(root, flags)
-        plan = process.start(flags, features, is_new)
+        plan = process.start(flags, features, is_new, cycles)
         waiting.update(waiting_texts(plan.intake.left_out, features))
         warnings = (format_diagnostic(warning) for warning in plan.warnings if warning.code != SKIPPED_STEP)
         for text in (*waiting.values(), *warnings):

@@ -125,7 +125,7 @@ def continue_cycles(state: RunState, pins: Pins) -> ItemAction | None:
         over = "cycles"
     elif not delivered and state.unchanged_cycles + 1 >= pins.limit(cycle.unchanged_max):
         over = "unchanged"
-    failed = sum(track.has_ended for track in of_cycle) - delivered
+    failed = sum(track.stop is not None and track.stop.status is FeatureOutcome.FAILED for track in of_cycle)
     return CycleEnded(cycle=state.cycle, added=added, delivered=delivered, failed=failed, over=over)
 
 

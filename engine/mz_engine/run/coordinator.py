@@ -245,7 +245,10 @@ class Coordinator:
             case ResumePosted() if self.state.paused and not self.state.is_ending:
                 return (RunResumed(mz_version=VERSION),)
             case CancelPosted(feature=None) if self.pins.pipeline.kind_from("cancel"):
-                return (RunClosing(how="cancel", actor=event.actor),)
+                last = tracks.get(self.state.closing_item)
+                if last is not None and not last.has_ended and _has_landed(self.state):
+                    return ()  # What it does is done: the base has the work.
+                return (RunClosing(how="cancel", note=event.note, actor=event.actor),)
             case CancelPosted(feature=feature) if feature is None or feature in tracks:
                 cancelled: list[Event] = []
                 for name in (FeatureId(name) for name in (tracks if feature is None else [feature])):
@@ -265,6 +268,11 @@ class Coordinator:
                 self.state = evolve_run(self.state, event)
             self.observe(event)
         return recorded
+
+
+def _has_landed(state: RunState) -> bool:
+    """Return True if the run has merged into its base."""
+    return state.started is not None and state.started.base in state.branch_heads
 
 
 def _all_checks_ended(state: State, forge: Forge) -> bool:

@@ -80,6 +80,13 @@ def storage_error(error: StoreUnusable | OSError | StorageFailed, run: str) -> E
     return MzError(STORAGE_ERROR, f"run {run} had to stop: {cause}", hint=hint)
 
 
+def check_cycles(pins: Pins, cycles: int | None) -> None:
+    """Raise MzError (MZ1002) if cycles are to be limited and the pipeline has none."""
+    if cycles is not None and pins.pipeline.cycle is None:
+        name = pins.pipeline.pipeline
+        raise MzError("MZ1002", f"the pipeline {name} has no cycles", hint="leave `--cycles` out")
+
+
 class RunProcess:
     """One process in one repository. Call `start`, `fork` or `resume` first, then `drive`."""
 
@@ -120,10 +127,13 @@ class RunProcess:
         self._resources.close()
 
     # starting ---------------------------------------------------------------------------------------------------------
-    def start(self, flags: Mapping[str, object], only: tuple[str, ...], is_new: bool = False) -> RunPlan:
+    def start(
+        self, flags: Mapping[str, object], only: tuple[str, ...], is_new: bool = False, cycles: int | None = None
+    ) -> RunPlan:
         """Start a run, or add to the unfinished one, unless it `is_new`, under its pins. Without anything to do, no run
         starts and `coordinator` stays None. Raises MzError."""
         plan = make_plan(self.root, self.environment, flags, only, self.store, self._put_text, is_new=is_new)
+        check_cycles(plan.pins, cycles)
         if plan.unfinished is not None:
             unfinished, started = plan.unfinished, plan.unfinished.started
             assert started is not None
@@ -242,8 +252,9 @@ class RunProcess:
         )
 
     def allow_cycles(self, cycles: int) -> None:
-        """Record that the run may go through so many more cycles."""
+        """Record that the run may go through so many more cycles. Raises MzError (MZ1002) if it has none."""
         assert self.coordinator is not None
+        check_cycles(self.coordinator.pins, cycles)
         self.coordinator.append((CyclesAllowed(until=self.coordinator.state.cycle + cycles),))
 
     def close(self, run: str, how: Literal["finish", "cancel"], person: str) -> None:

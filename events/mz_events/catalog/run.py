@@ -182,6 +182,7 @@ class RunClosing(ExternalEvent, frozen=True, kw_only=True, tag="run.closing"):
     """A person ends the run: what is open is cancelled, then the last item of the run follows."""
 
     how: Literal["finish", "cancel"]
+    note: Digest | None = None
     actor: Digest
 
 
