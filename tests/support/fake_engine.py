@@ -112,7 +112,9 @@ def run(folder: Path, arguments: list[str], values: dict[str, str], streams: lis
         return 127
     label = next(value for option, value in options if option == "--label")
     path = folder / "containers" / f"{process.pid:x}"
-    path.write_text(json.dumps({"pid": process.pid, "label": label}))
+    unfinished = folder / f"{process.pid:x}"
+    unfinished.write_text(json.dumps({"pid": process.pid, "label": label}))
+    unfinished.rename(path)  # Others read it at any time.
     code = process.wait()
     path.unlink(missing_ok=True)
     return code if code >= 0 else 128 - code
