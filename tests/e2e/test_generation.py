@@ -275,6 +275,23 @@ def test_a_branch_that_lost_work_stops_the_run_until_it_is_back(project: Project
         assert project.git("rev-parse", "generation-a-abandoned") == head
 
 
+def test_an_end_that_was_killed_goes_on(project: Project) -> None:
+    project.mz("run", "--quiet")
+    slow = SETTINGS.replace('test: "', 'test: "sleep 3; ')
+    project.repo.commit({"mz.yaml": slow + STATE_SETTINGS})
+    process = subprocess.Popen(
+        [MZ, "finish", "--yes"], cwd=project.root, env=project.env, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr
+    while "finish-1: phase started" not in process.stderr.readline():
+        assert process.poll() is None
+    process.kill()
+    process.communicate()
+    project.mz("finish")
+    ends = {name: status for name, status in project.items().items() if name.startswith("finish")}
+    assert ends == {"finish-1": "merged"}
+
+
 def test_what_fits_no_run_is_refused(project: Project) -> None:
     project.repo.commit({"features.md": "## [FEAT] a: Something\n\nText.\n"})
     shown = project.mz("run", "--cycles", "1", code=2, MZ_PIPELINE="quick")

@@ -30,7 +30,7 @@ from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import run_status
 from mz_cli.live.driver import NothingToDo, drive_run
 from mz_cli.people.inbox import active_run, post_message, posted_text, store_user_name, user_name
-from mz_cli.people.questions import post_answers, unfinished_runs
+from mz_cli.people.questions import pipeline_of, post_answers, unfinished_runs
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document
 from mz_cli.terminal.text import count_noun, exact_usd
@@ -220,7 +220,10 @@ def finish(run: str | None, yes: bool, as_json: bool) -> int:
             raise MzError("MZ5001", f"{len(unfinished)} runs are unfinished: {', '.join(unfinished)}", hint=hint)
         run_id = log.find_run(run) if run is not None else run_to_resume(log)
         view = log.view(run_id)
-        open_items = [feature.feature for feature in view.features if feature.status not in ENDED_STATUSES]
+        pipeline = pipeline_of(log, view)
+        last = pipeline.kind_from("finish") if pipeline is not None else None
+        others = [feature for feature in view.features if last is None or feature.kind != last.kind]
+        open_items = [feature.feature for feature in others if feature.status not in ENDED_STATUSES]
         person = user_name(root, os.environ.get("MZ_USER", ""))
     if open_items and not yes:
         question = f"this cancels {len(open_items)} open items: {', '.join(open_items)}; end run {run_id}?"

@@ -138,8 +138,10 @@ class RunProcess:
             unfinished, started = plan.unfinished, plan.unfinished.started
             assert started is not None
             skipped = [item for item in plan.intake.skipped if item.feature not in unfinished.skipped]
-            self._append(Append(run_stream(started.run), unfinished.version, (*skipped, *plan.intake.added)))
             self.resume(started.run)
+            assert self.coordinator is not None
+            if events := (*skipped, *plan.intake.added):  # Last: a run that cannot be resumed stays as it is.
+                self.coordinator.append(events)
             return plan
         base_commit = branch_commit(self.root, plan.base, self.environment)
         config = replace(plan.pins.config, request=self._secrets.redact(plan.pins.config.request))
@@ -258,15 +260,17 @@ class RunProcess:
         self.coordinator.append((CyclesAllowed(until=self.coordinator.state.cycle + cycles),))
 
     def close(self, run: str, how: Literal["finish", "cancel"], person: str) -> None:
-        """Resume the run and record that a person ends it. Raises MzError; MZ5020 if the pipeline has no item for
-        that."""
+        """Resume the run and record that a person ends it, unless it is ending so already. Raises MzError; MZ5020 if
+        the pipeline has no item for that."""
         pins = self._unfinished_run(run)[2]
         if pins.pipeline.kind_from(how) is None:
             hint = f"`mz resume {run}` continues it, `mz cancel {run}` gives it up"
             raise MzError("MZ5020", f"run {run} ends when its items have ended", hint=hint)
         self.resume(run)
         assert self.coordinator is not None
-        self.coordinator.append((RunClosing(how=how, actor=self._put_text(person)),))
+        closing = self.coordinator.state.closing
+        if closing is None or closing.how != how:
+            self.coordinator.append((RunClosing(how=how, actor=self._put_text(person)),))
 
     def record_cancellations(self, run: str) -> None:
         """Let the features of a run at rest record the cancellations in its inbox; nothing else starts or continues.
