@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from mz_engine.backlog.injection_screen import quote_matches, screen_item
 from mz_engine.backlog.item import BacklogItem, ItemStatus, Priority
-from mz_engine.backlog.listed import FORGE_SOURCE, Issue, issue_items, issue_of, parse_json_lines
+from mz_engine.backlog.listed import (
+    FORGE_SOURCE,
+    Issue,
+    ListedItem,
+    issue_items,
+    issue_of,
+    listed_item,
+    parse_json_lines,
+)
 from mz_engine.errors.diagnostics import MzError
 
 URL = "https://github.com/acme/tally/issues/{}"
@@ -123,3 +131,9 @@ def test_orders_to_agents_are_quoted_with_their_line() -> None:
 def test_sources_of_a_forge(source: str, parts: tuple[str | None, str] | None) -> None:
     match = FORGE_SOURCE.fullmatch(source)
     assert (match and match.group("repository", "label")) == parts
+
+
+def test_halves_of_characters_are_removed() -> None:
+    """JSON may hold them; no text with one can be stored."""
+    item = listed_item(ListedItem(id="a", title="T\ud800itle", body="te\udfffxt"), "list", 0)
+    assert (item.title, item.body) == ("Title", "text")

@@ -74,7 +74,7 @@ class _Entry(NamedTuple):
     file: str
     line: int = 1
     body_line: int | None = None
-    """Line of the body's first line; None: all of it is in one line."""
+    """As `listed_item` takes it."""
 
 
 def parse_json_lines(text: str, name: str) -> tuple[BacklogItem, ...]:
@@ -142,7 +142,7 @@ def _items(entries: list[_Entry], errors: list[Diagnostic]) -> tuple[BacklogItem
     errors += check_dependencies(links, complete=not errors)
     if errors:
         raise MzError.from_diagnostics(errors)
-    return tuple(_item(entry, order) for order, entry in enumerate(entries))
+    return tuple(listed_item(e.item, e.file, order, e.line, e.body_line) for order, e in enumerate(entries))
 
 
 def _wrong_ids(entries: list[_Entry]) -> Iterator[Diagnostic]:
@@ -161,8 +161,10 @@ def _wrong_ids(entries: list[_Entry]) -> Iterator[Diagnostic]:
             yield Diagnostic(code="MZ4004", message=message, hint="change one of the two ids", location=location)
 
 
-def _item(entry: _Entry, order: int) -> BacklogItem:
-    listed, lines = entry.item, [strip_controls(line).rstrip() for line in split_lines(entry.item.body)]
+def listed_item(listed: ListedItem, file: str, order: int, line: int = 1, body_line: int | None = None) -> BacklogItem:
+    """Return the item without control characters. `body_line`: line of the body's first line; None: all of it is in
+    one line."""
+    lines = [strip_controls(text).rstrip() for text in split_lines(listed.body)]
     filled = [index for index, line in enumerate(lines) if line]
     first, end = (filled[0], filled[-1] + 1) if filled else (0, 0)
     return BacklogItem(
@@ -173,9 +175,7 @@ def _item(entry: _Entry, order: int) -> BacklogItem:
         priority=PRIORITY_NAMES[listed.priority],
         depends_on=tuple(map(FeatureId, dict.fromkeys(listed.depends_on))),
         order=order,
-        source=f"{entry.file}#{listed.id}",
-        line=entry.line,
-        body_lines=tuple(
-            entry.line if entry.body_line is None else entry.body_line + index for index in range(first, end)
-        ),
+        source=f"{file}#{listed.id}",
+        line=line,
+        body_lines=tuple(line if body_line is None else body_line + index for index in range(first, end)),
     )

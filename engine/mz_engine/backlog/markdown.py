@@ -67,7 +67,7 @@ ESCAPES = re.compile(
     "\x1b\\[[0-?]*[ -/]*[@-~]"  # control sequences
     "|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?"  # operating system commands, such as window titles and links
     "|\x1b[@-Z\\\\-_]?"
-    "|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]"
+    "|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 )
 
 
@@ -282,7 +282,7 @@ def split_lines(text: str) -> list[str]:
 
 
 def strip_controls(text: str) -> str:
-    """Remove terminal escapes and control characters, line ends included; tabs stay."""
+    """Remove terminal escapes, control characters and halves of characters, line ends included; tabs stay."""
     return ESCAPES.sub("", text).replace("\n", "") if not text.isprintable() else text
 
 

@@ -11,7 +11,8 @@ from mz_events.names import FeatureId
 
 from mz_engine.artifacts.parse import artifact_items, field_value
 from mz_engine.backlog.injection_screen import quote_matches, screen_item
-from mz_engine.backlog.item import BacklogItem, Priority
+from mz_engine.backlog.item import Priority
+from mz_engine.backlog.listed import ListedItem, listed_item
 from mz_engine.decide.actions import CreateItems
 from mz_engine.effects.steps import AddItems, Effect, StepContext, Steps, get_text, put_blob
 
@@ -36,16 +37,11 @@ def create_items(action: CreateItems, context: StepContext) -> Effect:
             duplicates[unit.id] = same
             continue
         others = {name: value for name, value in entry.fields.items() if name not in (names.id, "title")}
-        item = BacklogItem(
-            id=FeatureId(unit.id),
-            title=title,
-            body=_body({name: value for name, value in others.items() if name != names.depends_on}),
-            order=order,
-            source=f"{action.artifact}#{unit.id}",
-            line=entry.line or 1,
-        )
+        body = _body({name: value for name, value in others.items() if name != names.depends_on})
+        listed = ListedItem(id=unit.id, title=title, body=body)
+        item = listed_item(listed, action.artifact, order, entry.line or 1)
         clean, result = screen_item(item, context.pins.config.injection_screen)
-        suspicions = "\n".join(f"{unit.id}: {quote}" for _, quote in quote_matches(item, result))
+        suspicions = "\n".join(f"{item.file}:{line}: {quote}" for line, quote in quote_matches(item, result))
         items.append(
             ItemAdded(
                 feature=item.id,
