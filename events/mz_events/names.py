@@ -6,6 +6,7 @@ safe as a branch, a file name and a trailer value.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import PurePosixPath
 from typing import NewType
@@ -28,6 +29,11 @@ PATH_BYTES_MAX = 255
 
 class InvalidName(ValueError):
     """A name or path from outside that is not allowed in a payload; the message gives the reason."""
+
+
+def digest_of(text: str) -> Digest:
+    """Return the digest that storing the text as a blob gives."""
+    return Digest(hashlib.sha256(text.encode()).hexdigest())
 
 
 def parse_name(text: str) -> str:

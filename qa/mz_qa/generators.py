@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 from mz_engine.artifacts.markdown import Heading, defined_ids, find_owning_section, read_markdown
-from mz_engine.artifacts.validate import resolve_limit
 from mz_engine.decoding.regex import matches_any
 from mz_engine.model.config import Limits
+from mz_engine.model.pipeline import Limit
 from mz_engine.model.rules import (
     ByteSize,
     CoversIds,
@@ -23,7 +23,6 @@ from mz_engine.model.rules import (
     FileList,
     ItemList,
     JsonForm,
-    Limit,
     MatchingText,
     MaximumField,
     NoPlaceholders,
@@ -104,7 +103,7 @@ class GeneratedArtifact(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(path for item in self.items for field in fields for path in item.get(field, ()))
 
     def limit(self, limit: Limit) -> int:
-        return resolve_limit(limit, self.limits)
+        return self.limits.resolve(limit)
 
     def rules_of(self, kind: type[R]) -> list[R]:
         return [rule for rule in self.rules.rules if isinstance(rule, kind)]

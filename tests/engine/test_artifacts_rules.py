@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from mz_engine.artifacts.load import assemble_rules, load_rules
-from mz_engine.artifacts.validate import MESSAGE_SLOT, requirements, resolve_limit, validate
+from mz_engine.artifacts.validate import MESSAGE_SLOT, requirements, validate
 from mz_engine.model.config import Config, Limits
 from mz_engine.model.pins import Pins, decode_pins, encode_pins
 from mz_engine.model.pipeline import Pipeline
@@ -65,7 +65,7 @@ def test_every_rule_and_alias_and_number_is_stated(rules: RuleSet) -> None:
         limits = [getattr(rule, "min", None) or None, getattr(rule, "max", None)]
         for limit in limits:
             if limit is not None and limit != 1:
-                assert str(resolve_limit(limit, Limits(techspec_files_max=7, task_files_max=4))) in text
+                assert str(Limits(techspec_files_max=7, task_files_max=4).resolve(limit)) in text
         if isinstance(rule, SectionRule):
             assert all(f"`{key}:`" in text for key in rule.keys)
         if isinstance(rule, FileList):

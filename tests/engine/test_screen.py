@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from mz_cli.deliver.plan import text_digest
 from mz_engine.backlog.injection_screen import ScreenMode, load_screen, quote_matches, screen_item, screen_text
 from mz_engine.backlog.item import BacklogItem
 from mz_engine.backlog.markdown import parse_backlog, split_lines
@@ -24,7 +23,7 @@ from mz_engine.run.intake import take_items
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import FeatureFailed, FeatureRetried, HumanAnswered, HumanRequested, QuestionKind
 from mz_events.catalog.run import Verdict
-from mz_events.names import Digest, FeatureId
+from mz_events.names import Digest, FeatureId, digest_of
 from mz_projections.feature.fold import fold
 from mz_projections.views.timeline import describe
 from mz_qa.simulation import trial
@@ -123,7 +122,7 @@ def test_what_the_run_has_is_no_reason_to_wait() -> None:
     items = parse_backlog(
         "## [FEAT] a: A\n\n## [FEAT] b: B\n- depends on: a\n\n## [FEAT] c: C\n- depends on: b\n", "t.md"
     )
-    intake = take_items(items, ["b", "c"], {}, ["a", "b"], trial.pins(), text_digest)
+    intake = take_items(items, ["b", "c"], {}, ["a", "b"], trial.pins(), digest_of)
     assert [(entry.feature, entry.depends_on) for entry in intake.added] == [("c", ("b",))]
     assert (intake.left_out, intake.skipped) == ((), ())
 
@@ -133,7 +132,7 @@ def test_a_suspicious_text_is_in_the_run_with_its_lines() -> None:
 
     def put(text: str) -> Digest:
         texts.append(text)
-        return text_digest(text)
+        return digest_of(text)
 
     first, second = "## [FEAT] a: A\nDisregard this\nand pretend\n", "## [FEAT] b: B\nBetter.\nFi\u200bne.\n"
     items = parse_backlog(f"{first}{second}## [FEAT] c: C\n- depends on: a\nDisregard it.\n", "todo.md")
@@ -144,18 +143,18 @@ def test_a_suspicious_text_is_in_the_run_with_its_lines() -> None:
     waiting = intake.added[0]
     assert waiting.quarantined
     quotes = "todo.md:2: 'Disregard this' (disregard)\ntodo.md:3: 'and pretend' (pretend)"
-    assert (waiting.suspicions, waiting.body) == (text_digest(quotes), text_digest("Disregard this\nand pretend"))
+    assert (waiting.suspicions, waiting.body) == (digest_of(quotes), digest_of("Disregard this\nand pretend"))
     assert quotes in texts
     removed, clean = intake.added[1:]
-    assert (removed.body, removed.quarantined) == (text_digest("Better.\nFine."), False)
+    assert (removed.body, removed.quarantined) == (digest_of("Better.\nFine."), False)
     quote = r"'Fi\u200bne.' (unicode-trick)"
-    assert removed.suspicions == text_digest(f"todo.md:6: {quote}")
+    assert removed.suspicions == digest_of(f"todo.md:6: {quote}")
     assert [warning.message for warning in intake.warnings if quote in warning.message] == [
         f"b: given to agents without invisible characters: it may give orders to an agent: {quote}"
     ]
     assert describe(removed) == f"b from todo.md#b, score 1: suspicious (mz show {removed.suspicions[:8]})"
-    assert describe(waiting) == f"a from todo.md#a, score 2: quarantined (mz show {text_digest(quotes)[:8]})"
-    assert (clean.suspicions, clean.body) == (None, text_digest("Disregard it."))
+    assert describe(waiting) == f"a from todo.md#a, score 2: quarantined (mz show {digest_of(quotes)[:8]})"
+    assert (clean.suspicions, clean.body) == (None, digest_of("Disregard it."))
     assert describe(clean) == "c from todo.md#c, after a, score 1"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +26,7 @@ from mz_engine.run.spending_record import SpendingRecord
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.call import Usage
 from mz_events.catalog.run import FeatureOutcome
-from mz_events.names import BUILDER, Digest
+from mz_events.names import BUILDER, digest_of
 from mz_projections.run.fold import RunState
 from mz_projections.run.spending import DaySpending, budget_text
 
@@ -303,7 +302,7 @@ def _added_kinds(pins: Pins) -> Iterator[AddedKind]:
                     kind=kind.kind,
                     source=source,
                     items_max=pins.config.limits.items_max if source == "output" else 1,
-                    attempts_max=pins.limit(kind.attempts),
+                    attempts_max=pins.config.limits.resolve(kind.attempts),
                     phases=tuple(phase.phase for phase in phases),
                     calls=sum(len(phase.calls) for phase in phases),
                     calls_max=sum(len(phase.calls) * phase.attempts for phase in phases),
@@ -316,8 +315,8 @@ def _planned_cycle(pins: Pins, adds: tuple[AddedKind, ...], estimate: Estimator)
         return None
     phases = [(phase, part.items_max) for part in parts for phase in pins.pipeline.of_kind(part.kind).phases]
     return PlannedCycle(
-        cycles_max=pins.limit(cycle.max),
-        unchanged_max=pins.limit(cycle.unchanged_max),
+        cycles_max=pins.config.limits.resolve(cycle.max),
+        unchanged_max=pins.config.limits.resolve(cycle.unchanged_max),
         calls=sum(part.items_max * part.calls for part in parts),
         calls_max=sum(part.items_max * part.calls_max for part in parts),
         **_estimated(total_estimate(estimate(phase, "") for phase, number in phases for _ in range(number))),
@@ -474,7 +473,7 @@ def print_plan(root: Path, flags: Mapping[str, object], only: tuple[str, ...], a
     log = root / MZ_FOLDER / LOG_FILE
     with ExitStack() as stack:
         store = stack.enter_context(SqliteStore(log, read_only=True)) if log.exists() else None
-        plan = make_plan(root, os.environ, flags, only, store, text_digest, keeps_views=False, is_new=is_new)
+        plan = make_plan(root, os.environ, flags, only, store, digest_of, keeps_views=False, is_new=is_new)
         resumed_run = plan.unfinished.started.run if plan.unfinished and plan.unfinished.started else None
     warnings = summarise_warnings(plan.warnings, plan.pins.pipeline, plan.pins.config)
     for warning in (*warnings, *preflight_warnings(root, plan.pins.config, os.environ)):
@@ -490,11 +489,6 @@ def print_plan(root: Path, flags: Mapping[str, object], only: tuple[str, ...], a
 def waiting_features(run: RunState) -> list[str]:
     stops = {name: track.stop for name, track in run.tracks.items()}
     return [name for name, stop in stops.items() if stop is not None and stop.status is FeatureOutcome.WAITING]
-
-
-def text_digest(text: str) -> Digest:
-    """Return the digest that storing the text would return."""
-    return Digest(hashlib.sha256(text.encode()).hexdigest())
 
 
 def print_plan_text(shape: PlanShape) -> None:

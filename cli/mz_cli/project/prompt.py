@@ -20,13 +20,12 @@ from mz_engine.prompts.render import TemplateError
 from mz_engine.run.plan import RunPlan, make_plan
 from mz_events.adapters.memory import MemoryBlobs
 from mz_events.catalog.feature import FeatureStarted
-from mz_events.names import BUILDER, FeatureId
+from mz_events.names import BUILDER, FeatureId, digest_of
 from mz_events.redaction.redactor import Secrets
 from mz_projections.feature.state import FeatureProgress, InPhase, UnitRun
 
 from mz_cli.app.context import find_root
 from mz_cli.app.help import did_you_mean
-from mz_cli.deliver.plan import text_digest
 from mz_cli.terminal.console import print_note, write_file_bytes
 
 T = TypeVar("T")
@@ -35,7 +34,7 @@ T = TypeVar("T")
 def print_prompt(pipeline: str, phase: str, item: str) -> None:
     """Print the prompt for an item of the backlog; on stderr, what it lacks. Raises UsageError and MzError."""
     root = find_root(Path.cwd())
-    plan = make_plan(root, os.environ, {"pipeline": pipeline}, (item,), None, text_digest, keeps_views=False)
+    plan = make_plan(root, os.environ, {"pipeline": pipeline}, (item,), None, digest_of, keeps_views=False)
     phases = {entry.phase: entry for entry in plan.pins.pipeline.phases if entry.prompt}
     if phase not in phases:
         listed = did_you_mean(phase, phases) or f"; phases with a prompt: {', '.join(phases)}"

@@ -11,7 +11,7 @@ from typing import Any
 from mz_events.names import NAME, PATH_BYTES_MAX
 
 from mz_engine.artifacts.parse import form_rule
-from mz_engine.artifacts.validate import fill_slots, resolve_limit
+from mz_engine.artifacts.validate import fill_slots
 from mz_engine.config.schema import JSON_SCHEMA_DRAFT
 from mz_engine.model.config import Limits
 from mz_engine.model.rules import FieldRule, RuleSet
@@ -51,7 +51,7 @@ def _object_schema(fields: Sequence[FieldRule], within: str | None, limits: Limi
 
 def _field_schema(field: FieldRule, fields: Sequence[FieldRule], limits: Limits) -> dict[str, Any]:
     description = {"description": " ".join(fill_slots(field.requirement, field, limits).split())}
-    minimum, maximum = resolve_limit(field.min, limits), None if field.max is None else resolve_limit(field.max, limits)
+    minimum, maximum = limits.resolve(field.min), None if field.max is None else limits.resolve(field.max)
     match field.type:
         case "text":
             return {**description, "type": "string", **_bounds("Length", minimum, maximum)}

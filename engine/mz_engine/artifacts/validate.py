@@ -33,7 +33,8 @@ from mz_engine.artifacts.parse import (
 from mz_engine.decoding.regex import matches_any
 from mz_engine.model import rules as kinds
 from mz_engine.model.config import Limits
-from mz_engine.model.rules import Limit, Rule, RuleFinding, RuleSet
+from mz_engine.model.pipeline import Limit
+from mz_engine.model.rules import Rule, RuleFinding, RuleSet
 
 BLOCKING_KINDS = (kinds.FileRule, kinds.ByteSize, kinds.JsonForm)
 """Kinds of rules after whose violation later rules would only repeat it."""
@@ -94,7 +95,7 @@ class ArtifactSubject:
             return ()
 
     def limit(self, limit: Limit) -> int:
-        return resolve_limit(limit, self.limits)
+        return self.limits.resolve(limit)
 
     def values(self, item: Item, field: str) -> tuple[str, ...]:
         """Return the non-blank strings of a field."""
@@ -188,17 +189,12 @@ def fill_slots(text: str, rule: Rule, limits: Limits, **values: str) -> str:
 
 
 def limit_text(limit: Limit | None, limits: Limits) -> str:
-    return "" if limit is None else str(resolve_limit(limit, limits))
+    return "" if limit is None else str(limits.resolve(limit))
 
 
 def quoted_list(names: tuple[str, ...]) -> str:
     quoted = [f'"{name}"' for name in names]
     return " or ".join(filter(None, [", ".join(quoted[:-1]), *quoted[-1:]]))
-
-
-def resolve_limit(limit: Limit, limits: Limits) -> int:
-    """Return a literal limit, or the settings field that it names. Raises AttributeError for an unknown name."""
-    return limit if isinstance(limit, int) else int(getattr(limits, limit))
 
 
 # both forms -----------------------------------------------------------------------------------------------------------

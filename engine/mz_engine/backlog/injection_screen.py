@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
 from itertools import islice, pairwise
@@ -15,6 +15,8 @@ from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
+from mz_events.catalog.run import ItemAdded
+from mz_events.names import Digest, FeatureId
 
 from mz_engine.backlog.item import BacklogItem
 from mz_engine.backlog.markdown import split_lines
@@ -98,6 +100,32 @@ def quote_matches(item: BacklogItem, result: ScreenResult) -> tuple[tuple[int, s
     numbers = (item.line, *item.body_lines)
     return tuple(
         (numbers[number - 1], f"{texts[number - 1]!r} ({', '.join(rules[number])})") for number in sorted(rules)
+    )
+
+
+def stored_texts(item: BacklogItem, clean: BacklogItem, result: ScreenResult) -> tuple[str, ...]:
+    """Return title and body of a screened item and, if it has any, its suspicious lines with their locations."""
+    lines = "\n".join(f"{item.file}:{line}: {quote}" for line, quote in quote_matches(item, result))
+    return (clean.title, clean.body, *([lines] if result.reasons else []))
+
+
+def added_item(
+    item: BacklogItem, result: ScreenResult, kind: str, depends_on: tuple[FeatureId, ...], texts: Iterable[Digest]
+) -> ItemAdded:
+    """Return the event for a screened item whose `stored_texts` have these digests."""
+    title, body, *suspicions = texts
+    return ItemAdded(
+        feature=item.id,
+        source=item.source,
+        priority=int(item.priority),
+        order=item.order,
+        depends_on=depends_on,
+        title=title,
+        body=body,
+        score=result.score,
+        quarantined=result.quarantined,
+        suspicions=suspicions[0] if suspicions else None,
+        kind=kind,
     )
 
 

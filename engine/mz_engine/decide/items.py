@@ -3,7 +3,6 @@ the run; and about cycles: what is begun again, and when none follows."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
 from msgspec.structs import replace
@@ -18,8 +17,8 @@ from mz_events.catalog.run import (
     ItemRequeued,
     ItemsAdded,
 )
-from mz_events.names import Commit, Digest, FeatureId
-from mz_projections.run.fold import FeatureTrack, RunState
+from mz_events.names import Commit, FeatureId, digest_of
+from mz_projections.run.fold import DELIVERED_OUTCOMES, FeatureTrack, RunState
 
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import ItemKind
@@ -106,7 +105,7 @@ def continue_cycles(state: RunState, pins: Pins) -> ItemAction | None:
         return None
     if not all(track.has_ended or track.held_by is not None for track in state.tracks.values()):
         return None
-    limit = pins.limit(cycle.max) if state.cycles_until is None else state.cycles_until
+    limit = pins.config.limits.resolve(cycle.max) if state.cycles_until is None else state.cycles_until
     if not state.in_cycle:
         return None if state.over or state.cycle >= limit else CycleStarted(cycle=state.cycle + 1)
     for feature, track in state.tracks.items():
@@ -123,7 +122,7 @@ def continue_cycles(state: RunState, pins: Pins) -> ItemAction | None:
         over = "planned-nothing"
     elif state.cycle >= limit:
         over = "cycles"
-    elif not delivered and state.unchanged_cycles + 1 >= pins.limit(cycle.unchanged_max):
+    elif not delivered and state.unchanged_cycles + 1 >= pins.config.limits.resolve(cycle.unchanged_max):
         over = "unchanged"
     failed = sum(track.stop is not None and track.stop.status is FeatureOutcome.FAILED for track in of_cycle)
     return CycleEnded(cycle=state.cycle, added=added, delivered=delivered, failed=failed, over=over)
@@ -143,17 +142,20 @@ def newest_head(state: RunState, pins: Pins, branch: str) -> Commit | None:
     assert started is not None
     if branch in state.branch_heads:
         return state.branch_heads[branch]
-    for other in reversed(state.delivered):
-        item, stop = state.tracks[other].item, state.tracks[other].last_stop
-        if stop is not None and branch == pins.item_branch(item.kind, other, started):
-            return stop.head
-    return None
+    own = (
+        track.last_stop.head
+        for feature, track in state.tracks.items()
+        if track.last_stop is not None
+        and track.last_stop.status in DELIVERED_OUTCOMES
+        and branch == pins.item_branch(track.item.kind, feature, started)
+    )
+    return next(own, None)
 
 
 def may_begin_again(track: FeatureTrack, pins: Pins) -> bool:
     """Return True for an item that failed and has attempts left: a later cycle begins it again."""
     has_failed = track.stop is not None and track.stop.status is FeatureOutcome.FAILED
-    return has_failed and track.attempts < pins.limit(pins.pipeline.find_kind(track.item.kind).attempts)
+    return has_failed and track.attempts < pins.config.limits.resolve(pins.pipeline.find_kind(track.item.kind).attempts)
 
 
 def _own_item(kind: ItemKind, feature: str, state: RunState, pins: Pins) -> ItemAdded:
@@ -163,12 +165,8 @@ def _own_item(kind: ItemKind, feature: str, state: RunState, pins: Pins) -> Item
         source=f"{state.started.run}#{feature}",
         priority=0,
         order=len(state.tracks),
-        title=_digest(kind.kind),
-        body=_digest(pins.config.request),
+        title=digest_of(kind.kind),
+        body=digest_of(pins.config.request),
         kind=kind.kind,
         cycle=state.cycle,
     )
-
-
-def _digest(text: str) -> Digest:
-    return Digest(hashlib.sha256(text.encode()).hexdigest())

@@ -116,7 +116,7 @@ def _is_ready(state: RunState, track: FeatureTrack, pins: Pins) -> bool:
     kind = pins.pipeline.find_kind(track.item.kind)
     if kind.parallel is not None:
         others = [other for other in state.tracks.values() if other.active and other.item.kind == kind.kind]
-        if len(others) >= pins.limit(kind.parallel):
+        if len(others) >= pins.config.limits.resolve(kind.parallel):
             return False
         if any(not set(track.item.files).isdisjoint(other.item.files) for other in others):
             return False

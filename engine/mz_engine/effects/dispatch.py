@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -42,8 +43,8 @@ STEPS: Mapping[str, Callable[[StepContext], Effect]] = {
     "push": delivery.push_branch,
     "open_pr": delivery.open_pull_request,
     "merge": refs.merge_branch,
-    "close_branch": refs.close_branch,
-    "close_branches": refs.close_branches,
+    "close_branch": partial(refs.close_branches, step="close_branch"),
+    "close_branches": partial(refs.close_branches, step="close_branches"),
 }
 """Effects of the delivery steps; all others are tags."""
 

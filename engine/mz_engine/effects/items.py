@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
 from mz_events.catalog.feature import ItemStatus
 from mz_events.catalog.run import FeatureOutcome, ItemAdded
-from mz_events.names import FeatureId
+from mz_events.names import Digest, FeatureId
 
 from mz_engine.artifacts.parse import artifact_items, field_value
-from mz_engine.backlog.injection_screen import quote_matches, screen_item
-from mz_engine.backlog.item import Priority
+from mz_engine.backlog.injection_screen import added_item, screen_item, stored_texts
 from mz_engine.backlog.listed import ListedItem, listed_item
 from mz_engine.decide.actions import CreateItems
 from mz_engine.effects.steps import AddItems, Effect, StepContext, Steps, get_text, put_blob
@@ -38,26 +38,13 @@ def create_items(action: CreateItems, context: StepContext) -> Effect:
             continue
         others = {name: value for name, value in entry.fields.items() if name not in (names.id, "title")}
         body = _body({name: value for name, value in others.items() if name != names.depends_on})
-        listed = ListedItem(id=unit.id, title=title, body=body)
+        listed = ListedItem(id=unit.id, title=title, body=body, depends_on=unit.depends_on)
         item = listed_item(listed, action.artifact, order, entry.line or 1)
         clean, result = screen_item(item, context.pins.config.injection_screen)
-        suspicions = "\n".join(f"{item.file}:{line}: {quote}" for line, quote in quote_matches(item, result))
-        items.append(
-            ItemAdded(
-                feature=item.id,
-                source=item.source,
-                priority=Priority.NONE,
-                order=order,
-                depends_on=tuple(FeatureId(name) for name in unit.depends_on),
-                title=(yield from put_blob(clean.title)),
-                body=(yield from put_blob(clean.body)),
-                score=result.score,
-                quarantined=result.quarantined,
-                suspicions=(yield from put_blob(suspicions)) if result.reasons else None,
-                kind=action.kind,
-                files=unit.files,
-            )
-        )
+        texts = list[Digest]()
+        for text in stored_texts(item, clean, result):
+            texts.append((yield from put_blob(text)))
+        items.append(replace(added_item(item, result, action.kind, item.depends_on, texts), files=unit.files))
     yield AddItems(items=tuple(items), duplicates=duplicates)
 
 

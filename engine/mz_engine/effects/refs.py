@@ -93,21 +93,16 @@ def reconcile_tag(intent: TagRequested) -> Effect:
     yield from emit(Tagged(key=intent.key, name=intent.name, commit=intent.commit))
 
 
-def close_branch(context: StepContext) -> Effect:
-    """Delete the feature's branch; its head stays known to mz. Repeatable."""
-    yield from call_port(Workspace.close_branch, context.worktree, context.phase_state.progress.head)
-    yield from emit(BranchesClosed(key=context.key("close_branch"), branches=(context.worktree.branch,)))
-
-
-def close_branches(context: StepContext) -> Effect:
-    """Delete the branches of the run's items and the integration branch, then the item's own. Repeatable."""
-    started, closed = context.phase_state.progress.started, list[str]()
-    for item in started.items:
+def close_branches(context: StepContext, step: str) -> Effect:
+    """Delete the item's branch, whose head mz keeps; for the step about all of the run's, first those of its items and
+    the integration branch. Repeatable."""
+    progress, closed = context.phase_state.progress, list[str]()
+    started = progress.started
+    for item in started.items if step == "close_branches" else ():
         head = started.starts_from[0] if item.branch == context.integration else item.head
         if head is not None:
             worktree = FeatureWorktree(run=context.run, feature=item.feature, branch=item.branch)
             yield from call_port(Workspace.close_branch, worktree, head)
             closed.append(item.branch)
-    yield from call_port(Workspace.close_branch, context.worktree, context.phase_state.progress.head)
-    closed.append(context.worktree.branch)
-    yield from emit(BranchesClosed(key=context.key("close_branches"), branches=tuple(closed)))
+    yield from call_port(Workspace.close_branch, context.worktree, progress.head)
+    yield from emit(BranchesClosed(key=context.key(step), branches=(*closed, context.worktree.branch)))

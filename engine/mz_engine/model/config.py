@@ -15,7 +15,7 @@ from mz_events.names import InvalidName, parse_name, parse_path
 
 from mz_engine.decoding.quantity import Duration, Usd, UsdPerMillion, default_duration
 from mz_engine.model.agent_description import AgentDescription, Variable, doc, matching, parsed_by
-from mz_engine.model.pipeline import Autonomy, Tier
+from mz_engine.model.pipeline import Autonomy, Limit, Tier
 from mz_engine.path_patterns import is_pattern
 from mz_engine.ref_names import parse_ref_name
 
@@ -262,6 +262,10 @@ class Limits(SettingsBase, frozen=True, kw_only=True):
     ] = 3
     item_lines_min: Annotated[int, doc("Fewest lines of code that a planned item should have.", ge=1)] = 250
     item_lines_max: Annotated[int, doc("Most lines of code that a planned item should have.", ge=1)] = 350
+
+    def resolve(self, limit: Limit) -> int:
+        """Return a literal limit, or the setting that it names. Raises AttributeError for an unknown name."""
+        return limit if isinstance(limit, int) else int(getattr(self, limit))
 
 
 class RouteChoice(SettingsBase, frozen=True, kw_only=True, omit_defaults=True):

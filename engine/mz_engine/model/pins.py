@@ -14,7 +14,7 @@ from mz_projections.rewards.reward import Rewards
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.model.card import Guidance
 from mz_engine.model.config import Command, Config
-from mz_engine.model.pipeline import Limit, Phase, PhaseOutput, Pipeline
+from mz_engine.model.pipeline import Phase, PhaseOutput, Pipeline
 from mz_engine.model.rules import JUDGED, ExactIds, FieldRule, ProseRule, RuleSet
 from mz_engine.ref_names import fill
 
@@ -63,10 +63,6 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def target_branch(self, kind: str, item: str, started: RunStarted) -> str:
         """Return the name of the branch that the work on an item is for."""
         return self.branch(self.pipeline.find_kind(kind).onto, item, started.base, started.integration)
-
-    def limit(self, limit: Limit) -> int:
-        """Return a limit of the pipeline as a number."""
-        return limit if isinstance(limit, int) else int(getattr(self.config.limits, limit))
 
     def judged_rules(self, phase: Phase) -> tuple[ProseRule, ...]:
         """Return the rules about the phase's outputs that its reviewer judges."""

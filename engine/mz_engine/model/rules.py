@@ -12,8 +12,8 @@ from mz_events.catalog.validation import Change, Unit, Violation
 from mz_events.names import Path
 
 from mz_engine.model.config import Limits
+from mz_engine.model.pipeline import Limit
 
-Limit = int | str
 JUDGED = "judged"
 """List in a verdict with an answer to each rule that its reviewer judges."""
 

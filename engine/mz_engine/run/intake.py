@@ -10,7 +10,7 @@ from mz_events.catalog.run import ItemAdded, ItemSkipped
 from mz_events.names import Commit, Digest
 from mz_projections.run.delivered import Delivery, text_digest
 
-from mz_engine.backlog.injection_screen import ScreenResult, quote_matches, screen_item
+from mz_engine.backlog.injection_screen import ScreenResult, added_item, quote_matches, screen_item, stored_texts
 from mz_engine.backlog.item import BacklogItem, LeftOutItem, plan_backlog
 from mz_engine.errors.diagnostics import Diagnostic, SourceLocation
 from mz_engine.model.pins import Pins
@@ -51,21 +51,9 @@ def take_items(
     for item in chosen:
         clean, screen_result = screen(item)
         warnings += _suspicions(item, screen_result)
-        lines = (f"{item.file}:{line}: {quote}" for line, quote in quote_matches(item, screen_result))
+        depends_on = tuple(name for name in declared[item.id] if name in {*before, *existing, *item.depends_on})
         added.append(
-            ItemAdded(
-                feature=item.id,
-                source=item.source,
-                priority=int(item.priority),
-                order=item.order,
-                depends_on=tuple(name for name in declared[item.id] if name in {*before, *existing, *item.depends_on}),
-                title=put(clean.title),
-                body=put(clean.body),
-                score=screen_result.score,
-                quarantined=screen_result.quarantined,
-                suspicions=put("\n".join(lines)) if screen_result.reasons else None,
-                kind=kind.kind,
-            )
+            added_item(item, screen_result, kind.kind, depends_on, map(put, stored_texts(item, clean, screen_result)))
         )
     skipped = []
     for item in (out.item for out in left_out if out.reason == "delivered"):

@@ -159,8 +159,6 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     """A person ends the run."""
     closing_item: str = ""
     """The last item, once it is added."""
-    delivered: tuple[str, ...] = ()
-    """Delivered features, the latest last."""
     inbox_version: int = 0
     version: int = 0
 
@@ -249,9 +247,6 @@ def evolve_run(state: RunState, recorded: Recorded[Event]) -> RunState:
         return state
     if isinstance(event, RetryAccepted):
         state = replace(state, finished=False)
-    if isinstance(event, FeatureStopped) and event.status in DELIVERED_OUTCOMES:
-        feature = track.item.feature
-        state = replace(state, delivered=(*(other for other in state.delivered if other != feature), feature))
     if isinstance(event, FeatureStopped) and event.status is FeatureOutcome.MERGED and event.head is not None:
         state = replace(state, merged_heads={**state.merged_heads, event.feature: event.head})
     return replace(state, idle=False, tracks={**state.tracks, track.item.feature: _evolve_track(track, recorded)})
