@@ -76,6 +76,7 @@ def lint_pipeline(
     findings = [*too_small([(("version",), pipeline.version, 1), (("rollbacks_max",), pipeline.rollbacks_max, 0)])]
     findings += [*check_block_file(pipeline), *_check_rewards(pipeline, known_names.rewards)]
     findings += [*_check_own_rules(pipeline, known_names), *_check_first_uses(pipeline), *_check_kinds(pipeline)]
+    findings += _check_phases_of_kinds(pipeline, known_names.rule_sets)
     for kind in pipeline.kinds:
         part = pipeline.of_kind(kind.kind)
         positions = [pipeline.phases.index(phase) for phase in part.phases]
@@ -131,7 +132,7 @@ def _check_phases(pipeline: Pipeline, known_names: KnownNames, built_in: bool) -
 
 def _check_kinds(pipeline: Pipeline) -> Iterator[LintFinding]:
     """Yield MZ3031 for kinds of items that do not fit together or whose items share a branch, MZ3016 for unknown
-    placeholders of branches, MZ3002 for names of phases and kinds that are given twice."""
+    placeholders of branches, MZ3002 for names of kinds that are given twice."""
     names, sources = [kind.kind for kind in pipeline.items], set[str]()
     for position, kind in enumerate(pipeline.items):
         route: KeyPath = "items", position
@@ -159,8 +160,14 @@ def _check_kinds(pipeline: Pipeline) -> Iterator[LintFinding]:
     if ("cycle" in sources) != (pipeline.cycle is not None):
         message = "`cycle` needs a kind of items `from: [cycle]`, and such a kind needs `cycle`"
         yield LintFinding(("cycle",) if pipeline.cycle else ("items",), "MZ3031", message)
+
+
+def _check_phases_of_kinds(pipeline: Pipeline, rule_sets: Mapping[str, RuleSet]) -> Iterator[LintFinding]:
+    """Yield MZ3031 for phases of no kind, and for what creates or reads items of none; MZ3002 for names of phases that
+    two kinds have."""
+    names = [kind.kind for kind in pipeline.items]
     for position, phase in enumerate(pipeline.phases):
-        route = ("phases", position)
+        route: KeyPath = "phases", position
         if pipeline.items and phase.kind not in names:
             hint = (
                 did_you_mean(phase.kind, names)
@@ -177,6 +184,11 @@ def _check_kinds(pipeline: Pipeline) -> Iterator[LintFinding]:
         for path, name in entries_of(phase, "outputs", "creates"):
             if name not in names or "output" not in pipeline.find_kind(name).sources:
                 yield LintFinding((*route, *path), "MZ3031", f"`{name[:80]}` is no kind of items `from: [output]`")
+        for number, output in enumerate(phase.outputs):
+            rule_set = rule_sets.get(output.rules)
+            if output.creates is not None and rule_set is not None and rule_set.extract.units is None:
+                message = f"the rule set `{output.rules}` lists nothing: `creates` needs its `extract: {{units: ...}}`"
+                yield LintFinding((*route, "outputs", number, "creates"), "MZ3031", message)
         for path, name in entries_of(phase, "inputs", "items"):
             if name not in names:
                 message, hint = f"`{name[:80]}` is no kind of items", did_you_mean(name, names)
