@@ -140,7 +140,7 @@ $line"
 done
 """
 
-FEATURE = """
+PROGRAM = """\
 import os, pathlib, sys
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import WorkspaceSettings
@@ -150,6 +150,17 @@ from mz_engine.ports import FeatureWorktree
 def work(root, base):
     port = GitWorkspace(root, WorkspaceSettings())
     place = FeatureWorktree(run="r1", feature="f1", branch="feat/f1")
+{feature}
+
+for line in sys.stdin:
+    if not (child := os.fork()):
+        root, base = line.split()
+        work(pathlib.Path(root), base)
+        os._exit(0)
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+"""Works on the repository and commit in each line that it reads."""
+FEATURE = """\
     port.open(place, (base,))
     made = port.find_commit(place, "one")
     if made is None:
@@ -161,14 +172,6 @@ def work(root, base):
         port.ensure(place, base, tree)
         made = port.commit(place, tree, base, b"one\\n\\nMz-Key: one\\n")
     port.ensure(place, made.commit, made.commit)
-
-
-for line in sys.stdin:
-    if not (child := os.fork()):
-        root, base = line.split()
-        work(pathlib.Path(root), base)
-        os._exit(0)
-    print(os.waitpid(child, 0)[1], flush=True)
 """
 
 
@@ -181,7 +184,7 @@ class Cutter:
         git.write_text(GIT.format(plan=self._plan, git=shutil.which("git")))
         git.chmod(0o755)
         environment = {**os.environ, "PATH": f"{directory}{os.pathsep}{os.environ['PATH']}"}
-        command = [sys.executable, "-c", feature]
+        command = [sys.executable, "-c", PROGRAM.format(feature=feature)]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
 

@@ -253,27 +253,10 @@ def test_ancestors_are_contained(desk: Desk) -> None:
 
 
 # killed ---------------------------------------------------------------------------------------------------------------
-FEATURE = """
-import os, pathlib, sys
-from mz_engine.git.workspace import GitWorkspace
-from mz_engine.model.config import WorkspaceSettings
-from mz_engine.ports import FeatureWorktree
-
-
-def work(root, base):
-    port = GitWorkspace(root, WorkspaceSettings())
-    place = FeatureWorktree(run="r1", feature="f1", branch="feat/f1")
+FEATURE = """\
     other = port.target_head(None, "main")
     merged = port.merge(place, base, other, b"merge\\n\\nMz-Key: one\\n")
     print(merged.commit, merged.tree, merged.conflicts, merged.changed, file=open(root / "merged", "w"))
-
-
-for line in sys.stdin:
-    if not (child := os.fork()):
-        root, base = line.split()
-        work(pathlib.Path(root), base)
-        os._exit(0)
-    print(os.waitpid(child, 0)[1], flush=True)
 """
 
 

@@ -177,30 +177,13 @@ def test_a_branch_that_cannot_be_moved_is_an_error(desk: Desk) -> None:
 
 
 # killed ---------------------------------------------------------------------------------------------------------------
-FEATURE = """
-import os, pathlib, sys
-from mz_engine.git.workspace import GitWorkspace
-from mz_engine.model.config import WorkspaceSettings
-from mz_engine.ports import FeatureWorktree
-
-
-def work(root, old):
-    port = GitWorkspace(root, WorkspaceSettings())
-    place = FeatureWorktree(run="r1", feature="f1", branch="feat/f1")
+FEATURE = """\
     head = (root / "head").read_text()
-    commit = port.join(old, head, b"merge\\n").commit
-    assert port.advance("main", old, commit) is None
+    commit = port.join(base, head, b"merge\\n").commit
+    assert port.advance("main", base, commit) is None
     if port.tagged("v1") != commit:
         port.tag("v1", commit)
     port.close_branch(place, head)
-
-
-for line in sys.stdin:
-    if not (child := os.fork()):
-        root, old = line.split()
-        work(pathlib.Path(root), old)
-        os._exit(0)
-    print(os.waitpid(child, 0)[1], flush=True)
 """
 
 
