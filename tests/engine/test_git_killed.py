@@ -124,9 +124,10 @@ step() {{
     count=$((count + 1))
     echo $count $fatal $when > "{plan}"
     [ $count = $fatal ] && [ $when = before ] && kill -9 $PPID && exit 1
-    if [ "$input" ]; then printf '%s\n' "$input" | "{git}" "$@"; else "{git}" "$@"; fi
+    if [ "$input" ]; then answer=$(printf '%s\n' "$input" | "{git}" "$@"); else "{git}" "$@"; fi
     code=$?
     [ $count = $fatal ] && kill -9 $PPID
+    [ "$input" ] && printf '%s\n' "$answer"  # Not before: who reads it goes on, and may be done before the kill.
     return $code
 }}
 
@@ -198,6 +199,11 @@ class Cutter:
         status = int(self.process.stdout.readline())
         return status, int(self._plan.read_text().split()[0])
 
+    def kill(self, desk: Desk, fatal: int, when: str) -> None:
+        """Kill it at that step, unless it took fewer: git reads an index that was written in this second twice."""
+        status, steps = self.run(desk, fatal, when)
+        assert status == signal.SIGKILL or (status == 0 and steps < fatal)
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -211,7 +217,7 @@ def test_between_any_two_steps_nothing_is_lost_or_done_twice(tmp_path: pathlib.P
         assert wanted.keys() == {*FILES, "one"}
         for fatal in range(1, steps + 1):
             desk = Desk(tmp_path / f"cut{fatal}")
-            assert cutter.run(desk, fatal, when)[0] == signal.SIGKILL
+            cutter.kill(desk, fatal, when)
             assert cutter.run(desk)[0] == 0
             assert desk.tree(desk.repo.head("feat/f1")) == wanted
             assert desk.repo.git("log", "--format=%s", "feat/f1").split() == ["one", "base"]
