@@ -16,6 +16,7 @@ from mz_events.names import Commit, Path
 from mz_events.store import Blobs
 from mz_projections.memory.learnings import MemoryRules
 
+from mz_engine.model.config import Sources
 from mz_engine.model.pipeline import Tool
 
 
@@ -95,6 +96,22 @@ class MergeResult(PortValue, frozen=True, kw_only=True):
     """Files with conflict markers."""
 
 
+class LineChange(msgspec.Struct, frozen=True, kw_only=True):
+    added: int = 0
+    removed: int = 0
+
+
+class SourceChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change does to the sources."""
+
+    code: LineChange
+    tests: LineChange
+    files: int
+    """All files that differ; so are the lines below, as git counts them."""
+    insertions: int
+    deletions: int
+
+
 class Workspace(Protocol):
     """The user's repository: worktrees, captures, commits. Adapter: git. Every method may raise RepositoryUnusable."""
 
@@ -146,6 +163,9 @@ class Workspace(Protocol):
         """Write files of the engine into the worktree, below `.mz/`, which captures skip."""
 
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]: ...
+
+    def source_change(self, old: Commit, new: Commit, sources: Sources) -> SourceChange:
+        """Count the lines of code and tests that differ between two commits."""
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
         """Return a file's bytes as captured; None if it does not exist."""

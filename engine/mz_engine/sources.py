@@ -18,8 +18,11 @@ import msgspec
 from mz_engine.decoding.yaml import decode_yaml
 from mz_engine.model.config import Sources
 from mz_engine.path_patterns import matches
+from mz_engine.ports import LineChange, SourceChange
 
 NON_BLANK = re.compile(rb"[^\s][^\n]*")
+BLANK_LINE = re.compile(rb"\n([+-])[^\S\n]*(?![^\n])")
+"""One that a patch adds or removes."""
 KINDS = ("code", "tests", "prose")
 
 
@@ -46,22 +49,6 @@ class FileChange(NamedTuple):
     added: int = 0
     """Insertions without blank lines."""
     removed: int = 0
-
-
-class LineChange(msgspec.Struct, frozen=True, kw_only=True):
-    added: int = 0
-    removed: int = 0
-
-
-class SourceChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What a change does to the sources."""
-
-    code: LineChange
-    tests: LineChange
-    files: int
-    """All files that differ; so are the lines below, as git counts them."""
-    insertions: int
-    deletions: int
 
 
 class Languages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,21 +88,14 @@ def count_source(kind: str, data: bytes) -> int:
 
 def parse_patch(patch: bytes) -> Iterator[FileChange]:
     """Yield the files of a patch of `git diff` without context lines."""
-    old, new, counts, hunk = b"", b"", Counter[str](), False
-    for line in (*patch.split(b"\n")[1:], b"diff --git ") if patch else ():
-        if line.startswith(b"diff --git "):
-            yield FileChange(_path(old if new == b"/dev/null" else new), **counts)
-            old, new, counts, hunk = b"", b"", Counter[str](), False
-        elif hunk and line.startswith(b"+"):
-            counts.update(insertions=1, added=int(line[1:].strip() != b""))
-        elif hunk and line.startswith(b"-"):
-            counts.update(deletions=1, removed=int(line[1:].strip() != b""))
-        elif line.startswith(b"@@ "):
-            hunk = True
-        elif line.startswith(b"--- "):
-            old = line[4:]
-        elif line.startswith(b"+++ "):
-            new = line[4:]
+    for file in (b"\n" + patch).split(b"\ndiff --git ")[1:]:
+        header, _, body = file.partition(b"\n@@ ")
+        names = {line[:4]: line[4:] for line in header.split(b"\n")}
+        old, new = names.get(b"--- ", b""), names.get(b"+++ ", b"")
+        insertions, deletions = body.count(b"\n+"), body.count(b"\n-")
+        blank = Counter(BLANK_LINE.findall(body))
+        path = _path(old if new == b"/dev/null" else new)
+        yield FileChange(path, insertions, deletions, insertions - blank[b"+"], deletions - blank[b"-"])
 
 
 def _path(name: bytes) -> str:

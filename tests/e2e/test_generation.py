@@ -55,6 +55,7 @@ agent: maker
 autonomy: full_auto
 agents: {maker: {command: [maker], version: [], ends: {exits: [0]}}}
 commands: {test: "! grep -q bad *.txt"}
+sources: {code: ["*.txt"]}
 """
 TASKS = ("t1", "t2", "t3")
 CALLS = ["plan-1", "t1", "t2", *["t3"] * 4, "plan-2"]
@@ -133,6 +134,8 @@ def test_uc002_start_one_cycle_finish(project: Project) -> None:
     subjects = project.git("log", "--first-parent", "--format=%s", "generation-a").splitlines()
     assert subjects[:2] == [f"Merge branch 'task/generation-a-{task}' into generation-a" for task in ("t2", "t1")]
     assert project.branches() == ["generation-a", "main", "task/generation-a-t3"], "what failed stays"
+    lines = project.git("log", "--first-parent", "--format=%(trailers:key=Mz-Lines,valueonly)", "generation-a")
+    assert lines.split() == ["code", "+1", "-0,", "tests", "+0", "-0"] * 2, "no line of a call that was refused"
     project.mz("finish", "--yes")
     assert (project.branches(), project.files("main")) == (["main"], ["old.go", "one.txt", "two.txt"])
     tags = [tag for tag in project.tags() if tag.startswith("generation")]

@@ -6,9 +6,10 @@ import re
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.model.config import PullRequests
+from mz_engine.model.config import PullRequests, Sources
 from mz_engine.model.pipeline import ItemKind, TagStep
 from mz_engine.ports import CallSpec
+from mz_events.catalog.call import CallSettled
 from mz_events.catalog.delivery import BaseMerged, BranchLanded, DeliveryFailed, Tagged, TargetMoved
 from mz_events.catalog.feature import FeatureStarted
 from mz_events.catalog.run import FeatureOutcome, Verdict
@@ -57,6 +58,38 @@ def test_the_target_gets_the_very_tree_of_the_branch_in_a_commit_with_two_parent
     assert "refs/heads/feat/b" not in world.refs
     assert f"refs/mz/r1/closed/heads/feat/b/{state.progress.head}" in world.refs
     assert (world.pushes, world.pull_requests) == ([], {})
+
+
+def trailers(bench: Bench) -> dict[str, str]:
+    """The trailers of the newest merge, in their order."""
+    message = bench.world.objects[bench.world.refs[MAIN]].message.decode()
+    return dict(line.split(": ", 1) for line in message.split("\n\n")[1].splitlines())
+
+
+def test_a_merge_states_the_lines_and_the_usage_of_all_calls() -> None:
+    bench = merging(sources=Sources(code=("*.txt", "!b2.txt"), tests=("b2.txt",)))
+    bench.base_moves(**{"other.txt": "theirs"})
+    assert status(bench.run()) is FeatureOutcome.MERGED
+    state = bench.state()
+    assert isinstance(state, Ended)
+    assert state.progress is not None
+    usage, calls = state.progress.usage, bench.kinds()["AgentRequested"]
+    assert trailers(bench) == {
+        "Mz-Key": "r1/b/ship/-/1/0/merge",
+        "Mz-Feature": "b",
+        "Mz-Lines": "code +2 -0, tests +1 -0",
+        "Mz-Calls": f"{calls}",
+        "Mz-Tokens": f"{usage.input_tokens} in, {usage.output_tokens} out",
+        "Mz-Cost-USD": f"{sum(e.nanousd for e in bench.events() if isinstance(e, CallSettled)) / 1e9:.6f}",
+        "Mz-Duration-Seconds": f"{usage.duration_ms / 1000:.1f}",
+    }
+
+
+def test_messages_state_no_usage_where_settings_leave_it_out() -> None:
+    bench = merging(usage_in_commits=False)
+    assert status(bench.run()) is FeatureOutcome.MERGED
+    assert list(trailers(bench)) == ["Mz-Key", "Mz-Feature", "Mz-Lines", "Mz-Calls"]
+    assert not [tree for tree in bench.world.objects.values() if b"Mz-Tokens" in tree.message]
 
 
 def test_a_target_that_moved_is_taken_in_first_and_the_gates_run_again() -> None:
@@ -245,7 +278,7 @@ def end_of(world: World) -> dict[str, object]:
         "ends": {name: track.last_stop.status for name, track in tracks.items() if track.last_stop},
         "files": dict(world.objects[world.refs[MAIN]].files),
         "refs": sorted(re.sub("[0-9a-f]{40}", "", ref) for ref in world.refs),
-        "subjects": [tree.message.split(b"\n")[0] for tree in world.commits("main")],
+        "messages": [re.sub(rb"Mz-(Calls|Cost|Duration).*", b"", tree.message) for tree in world.commits("main")],
         "landings": (len(landings), len(world.landings)),
         "calls": len(world.call_keys),
     }

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from mz_engine.git import sources as git_sources
 from mz_engine.git.sources import SourceReader
-from mz_engine.model.config import Sources
-from mz_engine.sources import FileChange, LineChange, SourceCounts, count_source, parse_patch, source_group
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import Sources, WorkspaceSettings
+from mz_engine.ports import LineChange
+from mz_engine.sources import FileChange, SourceCounts, count_source, parse_patch, source_group
 
 from tests.support.gitrepo import GitRepo
 
@@ -119,6 +121,7 @@ def test_commits_are_counted_from_gits_objects(tmp_path: Path, monkeypatch: pyte
     assert change is not None
     assert (change.code, repr(change.tests)) == (LineChange(added=3, removed=2), "LineChange(added=0, removed=1)")
     assert change.files == 4
+    assert GitWorkspace(tmp_path, WorkspaceSettings()).source_change(old, new, Sources()) == change
     before, after = (sum(counts_of(reader, commit).values()) for commit in (old, new))
     assert after - before == 3 - 2 - 1
     assert (reader.counts("f" * 40), reader.change(new, "f" * 40), reader.change(None, new)) == (None, None, None)

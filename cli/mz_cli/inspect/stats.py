@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 from mz_engine.git.sources import SourceReader
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
+from mz_engine.ports import SourceChange
 from mz_engine.run.settings import load_config
-from mz_engine.sources import KINDS, SourceChange
+from mz_engine.sources import KINDS
 from mz_events.catalog.base import Event
 from mz_events.catalog.delivery import BaseMerged, Committed
 from mz_events.catalog.feature import WorkspaceReady

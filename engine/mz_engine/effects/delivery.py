@@ -20,7 +20,7 @@ from mz_events.catalog.delivery import (
 )
 from mz_events.catalog.feature import FeatureDelivered
 from mz_events.names import Digest, Path
-from mz_projections.feature.state import BetweenPhases, UnitUsage
+from mz_projections.feature.state import BetweenPhases
 from mz_projections.views.timeline import count_noun, list_names
 
 from mz_engine.artifacts.command_output import excerpt
@@ -66,7 +66,7 @@ def merge_base(context: StepContext) -> Effect:
     base = yield from call_port(Workspace.target_head, remote, target)
     merged = MergeResult(commit=head, tree=tree, changed=False)
     if base is not None:
-        message = commit_message(f"merge {target}", key, context, UnitUsage()).encode()
+        message = commit_message(f"merge {target}", key, context).encode()
         merged = yield from call_port(Workspace.merge, context.worktree, head, base, message)
     if merged.changed:
         before, tree = tree, merged.tree

@@ -6,13 +6,12 @@ from __future__ import annotations
 from msgspec.structs import asdict
 from mz_events.catalog.delivery import BranchesClosed, BranchLanded, MergeRequested, Tagged, TagRequested, TargetMoved
 from mz_events.names import Commit, FeatureId
-from mz_projections.feature.state import UnitUsage
 
 from mz_engine.effects.delivery import target_branch
 from mz_engine.effects.steps import Effect, StepContext, call_port, emit, get_text, put_blob
 from mz_engine.effects.workspace import commit_message
 from mz_engine.model.pipeline import TagStep
-from mz_engine.ports import Clock, DeliveryRefused, FeatureWorktree, Workspace
+from mz_engine.ports import Clock, DeliveryRefused, FeatureWorktree, SourceChange, Workspace
 from mz_engine.ref_names import DATE, fill, name_values
 
 
@@ -32,11 +31,22 @@ def merge_branch(context: StepContext) -> Effect:
         yield from emit(TargetMoved(key=key, branch=target, commit=old))
     else:
         subject = f"Merge branch '{context.worktree.branch}' into {target}"
-        message = yield from put_blob(commit_message(subject, key, context, UnitUsage()))
+        change = yield from call_port(Workspace.source_change, old, head, context.pins.config.sources)
+        message = yield from put_blob(_merge_message(subject, key, context, change))
         commit = (yield from call_port(Workspace.join, old, head, (yield from get_text(message)).encode())).commit
         request = MergeRequested(key=key, branch=target, message=message, old=old, head=head, commit=commit)
         yield from emit(request)
         yield from reconcile_merge(request, context)
+
+
+def _merge_message(subject: str, key: str, context: StepContext, change: SourceChange) -> str:
+    """Return the message of a merge, with its lines of code and tests, and the usage of all calls of the item."""
+    progress = context.phase_state.progress
+    lines = (f"{kind} +{part.added} -{part.removed}" for kind, part in (("code", change.code), ("tests", change.tests)))
+    trailers, calls = (f"Mz-Lines: {', '.join(lines)}",), sum(progress.calls.values())
+    if not calls:
+        return commit_message(subject, key, context, trailers=trailers)
+    return commit_message(subject, key, context, progress.usage, (*trailers, f"Mz-Calls: {calls}"))
 
 
 def reconcile_merge(intent: MergeRequested, context: StepContext) -> Effect:

@@ -75,16 +75,19 @@ def make_commit(context: StepContext) -> Effect:
     yield from _commit(context, context.key("commit"), "work", phase.phase, unit_run.unit, unit_run.tree, message)
 
 
-def commit_message(subject: str, key: str, context: StepContext, usage: UnitUsage) -> str:
-    """Return a commit message: one line, and trailers with key, feature, tokens, cost and duration."""
-    return (
-        f"{' '.join(subject.split())}\n\n"
-        f"Mz-Key: {key}\n"
-        f"Mz-Feature: {context.feature}\n"
-        f"Mz-Tokens: {usage.input_tokens} in, {usage.output_tokens} out\n"
-        f"Mz-Cost-USD: {usage.nanousd / NANOUSD_PER_USD:.6f}\n"
-        f"Mz-Duration-Seconds: {usage.duration_ms / 1000:.1f}\n"
-    )
+def commit_message(
+    subject: str, key: str, context: StepContext, usage: UnitUsage | None = None, trailers: tuple[str, ...] = ()
+) -> str:
+    """Return a commit message: one line, and trailers with key and feature, those given, and tokens, cost and duration
+    of the calls, if there were any."""
+    texts = ["", f"Mz-Key: {key}", f"Mz-Feature: {context.feature}", *trailers]
+    if usage is not None and context.pins.config.usage_in_commits:
+        texts += [
+            f"Mz-Tokens: {usage.input_tokens} in, {usage.output_tokens} out",
+            f"Mz-Cost-USD: {usage.nanousd / NANOUSD_PER_USD:.6f}",
+            f"Mz-Duration-Seconds: {usage.duration_ms / 1000:.1f}",
+        ]
+    return "\n".join((" ".join(subject.split()), *texts, ""))
 
 
 def restore_tree(action: RestoreTree, context: StepContext) -> Effect:
@@ -96,7 +99,7 @@ def restore_tree(action: RestoreTree, context: StepContext) -> Effect:
         yield from emit(TreeRestored(tree=progress.tree))
         return
     key = f"{context.run}/{context.feature}/-/-/{progress.restore_count}/0/restore"
-    message = commit_message(f"restore the tree from before {to}", key, context, UnitUsage())
+    message = commit_message(f"restore the tree from before {to}", key, context)
     yield from _commit(context, key, "restore", to, "", progress.tree, message)
 
 

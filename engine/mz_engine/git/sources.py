@@ -10,21 +10,15 @@ from functools import lru_cache
 
 from mz_engine.git.process import NO_USER_CONFIG, run_git, safe_environment
 from mz_engine.model.config import Sources
-from mz_engine.sources import (
-    SourceChange,
-    SourceCounts,
-    SourceGroup,
-    count_source,
-    parse_patch,
-    source_group,
-    sum_changes,
-)
+from mz_engine.ports import SourceChange
+from mz_engine.sources import SourceCounts, SourceGroup, count_source, parse_patch, source_group, sum_changes
 
 FILE_BYTES_MAX = 10_000_000
 """Larger files are not counted: nobody wrote them."""
 BATCH_BYTES = 32_000_000
 DIFF = (
-    "diff", "-U0", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=all",
+    "-c", "core.quotePath=false", "diff", "-U0", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames",
+    "--ignore-submodules=all",
     "--src-prefix=a/", "--dst-prefix=b/", "--no-relative", "--inter-hunk-context=0",
 )  # fmt: skip
 """Whatever the repository's own configuration says."""
@@ -70,7 +64,7 @@ class SourceReader:
             return None
         if before == after:
             return sum_changes((), self._sources)
-        patch = self._git("-c", "core.quotePath=false", *DIFF, before, after, "--")
+        patch = self._git(*DIFF, before, after, "--")
         return None if patch is None else sum_changes(parse_patch(patch), self._sources)
 
     def _blobs(self, oids: list[str]) -> Iterator[bytes]:

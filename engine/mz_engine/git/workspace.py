@@ -36,8 +36,9 @@ from mz_engine.git.files import (
 from mz_engine.git.objects import CACHED_LISTINGS_MAX, ObjectStore, RefMovedError
 from mz_engine.git.process import Git, file_error, git_error
 from mz_engine.git.repository import is_ancestor
+from mz_engine.git.sources import DIFF
 from mz_engine.git.worktree import CHECKOUT_MANIFEST, GitWorktree, environment_parts, remove_empty_folders
-from mz_engine.model.config import WorkspaceSettings
+from mz_engine.model.config import Sources, WorkspaceSettings
 from mz_engine.path_patterns import IgnoreRules, ignore_rules
 from mz_engine.paths import MZ_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import (
@@ -48,9 +49,11 @@ from mz_engine.ports import (
     MergeConflict,
     MergeResult,
     RepositoryUnusable,
+    SourceChange,
     WorkspaceCreated,
 )
 from mz_engine.processes.environment import git_directory
+from mz_engine.sources import parse_patch, sum_changes
 
 THREAD_POLL_SECONDS = 0.5
 """How often a waiting thread looks whether the one that it waits for still runs."""
@@ -318,6 +321,9 @@ class GitWorkspace:
 
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
         return tuple(git_content.changes(self._objects.listing(old), self._objects.listing(new)))
+
+    def source_change(self, old: Commit, new: Commit, sources: Sources) -> SourceChange:
+        return sum_changes(parse_patch(self._git.run(*DIFF, old, new, "--").stdout), sources)
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
         return self._objects.read(tree, path)

@@ -468,6 +468,9 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
     commits: Annotated[
         Literal["phases", "squash"], doc("Whether each phase is a commit of its own, or all that is delivered is one.")
     ] = "phases"
+    usage_in_commits: Annotated[
+        bool, doc("Whether messages of commits and merges state tokens, cost and duration of the calls.")
+    ] = True
     seal: Annotated[
         Literal["local", "push"],
         doc("Whether the seals of runs (refs/notes/mz-seal) stay here or are pushed to `pull_requests.remote`."),

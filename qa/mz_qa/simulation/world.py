@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 
 import msgspec
 from mz_engine.forge.github import find_keys
+from mz_engine.model.config import Sources
 from mz_engine.ports import (
     Agents,
     CallResult,
@@ -29,10 +30,12 @@ from mz_engine.ports import (
     Price,
     PullRequest,
     Secrets,
+    SourceChange,
     Workspace,
     WorkspaceCreated,
 )
 from mz_engine.run.memory import LogMemory, UserMemory
+from mz_engine.sources import FileChange, sum_changes
 from mz_events.adapters.memory import MemoryBlobs, MemoryStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import ForbiddenChange, Problem, ProblemClass, Usage
@@ -268,6 +271,15 @@ class SimulatedWorkspace(SimulatedPort):
             for path in sorted(before.keys() | after.keys())
             if before.get(path) != after.get(path)
         )
+
+    def source_change(self, old: Commit, new: Commit, sources: Sources) -> SourceChange:
+        """Count lines by their text, wherever they are in a file."""
+        changes = []
+        for change in self.changes(old, new):
+            before, after = (Counter((self.read(tree, change.path) or b"").splitlines()) for tree in (old, new))
+            added, removed = (after - before).total(), (before - after).total()
+            changes.append(FileChange(change.path, added=added, removed=removed))
+        return sum_changes(changes, sources)
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
         self.world.look("git")

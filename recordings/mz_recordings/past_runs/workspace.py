@@ -10,6 +10,7 @@ from typing import TypeVar, overload
 
 import msgspec
 from mz_engine.effects.call import WORKTREE_LOST
+from mz_engine.model.config import Sources
 from mz_engine.ports import (
     Capture,
     Checkout,
@@ -20,6 +21,7 @@ from mz_engine.ports import (
     MergeResult,
     RemoteError,
     RepositoryUnusable,
+    SourceChange,
     Workspace,
     WorkspaceCreated,
 )
@@ -209,6 +211,10 @@ class RecordedWorkspace:
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
         with self._captured_trees() as trees:
             return trees.changes(old, new)
+
+    def source_change(self, old: Commit, new: Commit, sources: Sources) -> SourceChange:
+        with self._captured_trees() as trees:
+            return trees.source_change(old, new, sources)
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
         self.read_last = path

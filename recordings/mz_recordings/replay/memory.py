@@ -28,7 +28,7 @@ from mz_engine.forge.github import GhForge, description_file
 from mz_engine.git import content
 from mz_engine.git.content import TreeEntry, event_path
 from mz_engine.git.process import NO_USER_CONFIG, run_git, safe_environment
-from mz_engine.model.config import Config
+from mz_engine.model.config import Config, Sources
 from mz_engine.path_patterns import IgnoreRules
 from mz_engine.ports import (
     FILE_BYTES_MAX,
@@ -41,10 +41,12 @@ from mz_engine.ports import (
     FeatureWorktree,
     MergeConflict,
     MergeResult,
+    SourceChange,
     WorkspaceCreated,
 )
 from mz_engine.processes.environment import INHERITED_VARIABLES, worktree_path
 from mz_engine.processes.supervise import EndReason
+from mz_engine.sources import sum_changes
 from mz_events.adapters.memory import MemoryBlobs
 from mz_events.catalog.call import ForbiddenChange
 from mz_events.catalog.validation import Change
@@ -263,6 +265,10 @@ class MemoryWorkspace:
         before = {path: entry for path, entry, _ in differences if entry}
         after = {path: entry for path, _, entry in differences if entry}
         return tuple(content.changes(before, after))
+
+    def source_change(self, old: Commit, new: Commit, sources: Sources) -> SourceChange:
+        """Count nothing: only messages of merges have the lines, and no trace has a message."""
+        return sum_changes((), sources)
 
     def read(self, tree: Commit, path: TreePath) -> bytes | None:
         entry = self.objects.find(self.objects.tree_of(tree), os.fsencode(path))
