@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.decoding.yaml import parse_yaml
-from mz_engine.model.config import Edit
+from mz_engine.decoding.yaml import decode_document, parse_yaml
+from mz_engine.model.config import Config, Edit
+from mz_engine.model.pipeline import Pipeline
 from mz_engine.pipelines.material import check_template, edit_problems
 from mz_engine.ports import CallSpec
 from mz_engine.prompts.render import load_templates
@@ -100,22 +101,57 @@ def test_a_crash_around_an_edit_changes_nothing() -> None:
 
 
 # settings and templates -----------------------------------------------------------------------------------------------
+def problems_of(pipeline: Pipeline, edits: str) -> list[str]:
+    document = parse_yaml(f"edits:\n{edits}", "mz.yaml")
+    config = decode_document(document, Config)
+    problems = edit_problems(config, pipeline, {**load_templates(), "edits/a.j2": "x"}, document)
+    return [f"{p.location.line}:{p.location.column} {p.code} {p.message}" for p in problems if p.location]
+
+
 def test_an_edit_names_templates_that_exist_and_files_that_may_change() -> None:
-    text = "edits:\n  seed:\n    write: {mz.yaml: edits/a.j2, a.txt: edits/b.j2, b.txt: code.md.j2}\n"
-    config = replace(Bench().pins.config, edits={
-        "seed": Edit(write={"mz.yaml": "edits/a.j2", "a.txt": "edits/b.j2", "b.txt": "code.md.j2"}),
-    })  # fmt: skip
-    templates = {**load_templates(), "edits/a.j2": "x"}
-    problems = edit_problems(config, templates, parse_yaml(text, "mz.yaml"))
-    assert [f"{p.location.line}:{p.location.column} {p.code} {p.message}" for p in problems if p.location] == [
+    text = "  seed:\n    write: {mz.yaml: edits/a.j2, a.txt: edits/b.j2, b.txt: code.md.j2}\n"
+    assert problems_of(Bench().pins.pipeline, text) == [
         "3:22 MZ2013 `edits.seed.write.mz.yaml`: the file is one of `denied_paths`, which nothing changes",
         "3:41 MZ3008 `edits.seed.write.a.txt`: there is no template `edits/b.j2` of an edit",
         "3:60 MZ3008 `edits.seed.write.b.txt`: there is no template `code.md.j2` of an edit",
     ]
 
 
+def test_a_path_of_an_edit_has_placeholders_that_the_pipeline_can_fill() -> None:
+    text = "  seed:\n    write: {'{item}/{integration}.txt': edits/a.j2, '{run}.txt': edits/a.j2, 'a{': edits/a.j2}\n"
+    wrong = [
+        "3:66 MZ3016 `edits.seed.write.{run}.txt`: unknown placeholder `{run}`",
+        "3:84 MZ3016 `edits.seed.write.a{`: unbalanced brace",
+    ]
+    plain = seeded(Bench()).pins.pipeline
+    assert problems_of(replace(plain, integration="work"), text) == wrong
+    missing = "3:41 MZ3016 `edits.seed.write.{item}/{integration}.txt`: unknown placeholder `{integration}`"
+    assert problems_of(plain, text) == [missing, *wrong]
+    assert problems_of(Bench().pins.pipeline, text) == wrong, "another pipeline may use it"
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [("b.key", "b.key is one of `denied_paths`"), ("x" * 253 + "{item}.txt", "is longer than 255 bytes")],
+)
+def test_a_path_that_turns_out_to_be_wrong_holds_the_run(path: str, problem: str) -> None:
+    bench = seeded(Bench(), edit=Edit(write={path.replace("b.", "{item}."): "edits/version.j2"}))
+    bench.pins = replace(bench.pins, config=replace(bench.pins.config, denied_paths=("*.key",)))
+    bench.run()
+    [held] = [event for event in bench.events() if isinstance(event, FeatureHeld)]
+    assert (held.code, held.template) == ("template-broken", "edits/version.j2")
+    assert held.detail is not None
+    assert problem in bench.world.blobs.get(held.detail).decode()
+
+
+def test_a_template_has_the_request_of_the_item() -> None:
+    bench = seeded(Bench(), "# {{ title }}\n{{ body }}\n", Edit(write={"tasks/{item}.md": "edits/version.j2"}))
+    assert status(bench.run()) is FeatureOutcome.DELIVERED
+    assert bench.on_the_branch()["tasks/b.md"] == b"# Feature b\nPlease.\n"
+
+
 def test_templates_of_edits_have_variables_of_their_own() -> None:
-    for name, text, wrong in (("edits/a.j2", "{{ base }}{{ body }}", "body"), ("a.md.j2", "{{ base }}", "base")):
+    for name, text, wrong in (("edits/a.j2", "{{ base }}{{ limits }}", "limits"), ("a.md.j2", "{{ base }}", "base")):
         [problem] = check_template(f"pipelines/templates/{name}", name, text, ())
         assert f"no variable `{wrong}`" in problem.message
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 from mz_engine.artifacts.load import load_rules
-from mz_engine.model.config import Command, Config
+from mz_engine.model.config import Command, Config, Edit
 from mz_engine.model.pins import Pins
+from mz_engine.model.pipeline import PhaseInput
 from mz_engine.pipelines.load import load_pipeline
 from mz_engine.ports import CallSpec
 from mz_engine.prompts.render import load_templates
@@ -274,3 +276,50 @@ def test_a_title_is_one_line_without_control_characters() -> None:
     generation = Generation((proposal("one").replace("R-1 one", '"R-1 one \\e[2J\\0 \\n end"'), "[]\n"))
     state = generation.drive()
     assert generation.world.blobs.get(state.tracks["t1"].item.title) == b"R-1 one end"
+
+
+# the tracker ----------------------------------------------------------------------------------------------------------
+TRACKER = Edit(write={"docs/{integration}.jsonl": "edits/tracker.jsonl.j2"})
+ENTRY = Edit(write={"docs/{item}.md": "edits/entry.md.j2"})
+
+
+def tracked(lines: bytes) -> list[tuple[object, ...]]:
+    return [tuple(json.loads(line).values()) for line in lines.splitlines()]
+
+
+def test_the_last_item_leaves_all_tasks_and_how_they_ended_in_a_file() -> None:
+    def act(item: str, name: str, _: int) -> dict[str, str | None] | None:
+        return {} if item == "t3" else None
+
+    config = replace(pins().config, edits={"tracker": TRACKER})
+    generation = Generation((PLANS[0] + proposal("four", "three"), *["[]\n"] * 2), act, replace(pins(), config=config))
+    generation.drive()
+    generation.close()
+    files = generation.world.objects[generation.world.refs["refs/heads/main"]].files
+    assert tracked(files["docs/generation-a.jsonl"]) == [
+        ("t1", "task", "R-1 one", "merged", 1, "", [], ["one.txt"]),
+        ("t2", "task", "R-1 two", "merged", 1, "", ["t1"], ["two.txt"]),
+        ("t3", "task", "R-1 three", "failed", 3, "implement.changed", [], ["three.txt"]),
+        ("t4", "task", "R-1 four", "cancelled", 0, "", ["t3"], ["four.txt"]),
+    ]
+
+
+def test_a_task_leaves_a_file_of_its_own_and_must_change_something_beside_it() -> None:
+    pinned, before = pins(), "{% for item in items %}{{ item.id }} {{ item.state }}\n{% endfor %}"
+    phases = tuple(
+        replace(phase, edit="entry", inputs=(PhaseInput(items="task"),)) if phase.phase == "implement" else phase
+        for phase in pinned.pipeline.phases
+    )
+    pinned = replace(
+        pinned, pipeline=replace(pinned.pipeline, phases=phases), config=replace(pinned.config, edits={"entry": ENTRY}),
+        templates={**pinned.templates, "edits/entry.md.j2": "# {{ title }}\n{{ body }}\n" + before},
+    )  # fmt: skip
+    generation = Generation((proposal("one") + proposal("two", "one"), "[]\n"), pinned=pinned)
+    state = generation.drive()
+    assert (statuses(state)["t1"], statuses(state)["t2"]) == ("merged", "merged")
+    files = generation.world.objects[generation.world.refs[f"refs/heads/{INTEGRATION}"]].files
+    assert files["docs/t2.md"].startswith(b"# R-1 two\n## Deliverable type\n\ncode\n")
+    assert files["docs/t2.md"].endswith(b"t1 merged\n")
+
+    idle = Generation((proposal("one"), *["[]\n"] * 2), lambda *_: {}, pinned)
+    assert statuses(idle.drive())["t1"] == "failed", "its own file is no work"

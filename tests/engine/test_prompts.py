@@ -18,6 +18,7 @@ from mz_engine.model.pipeline import Phase
 from mz_engine.pipelines.load import built_in_pipelines, load_pipeline
 from mz_engine.prompts import limits
 from mz_engine.prompts.render import (
+    EDITS_FOLDER,
     CommandData,
     ContextFile,
     OutputData,
@@ -380,6 +381,7 @@ def test_every_built_in_template_is_used_by_some_prompt() -> None:
     used = {phase.prompt for pipeline in pipelines for phase in pipeline.phases}
     used |= {phase.agent_review.prompt for pipeline in pipelines for phase in pipeline.phases if phase.agent_review}
     used |= {"review.md.j2", "continuation.md.j2", "base.md.j2"}
+    used |= {name for name in load_templates() if name.startswith(EDITS_FOLDER)}
     partials = {name for name in load_templates() if name.startswith("partials/")}
     assert set(load_templates()) == (used | partials) - {None}
 

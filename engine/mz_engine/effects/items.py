@@ -15,6 +15,7 @@ from mz_engine.backlog.injection_screen import added_item, screen_item, stored_t
 from mz_engine.backlog.listed import ListedItem, listed_item
 from mz_engine.decide.actions import CreateItems
 from mz_engine.effects.steps import AddItems, Effect, StepContext, Steps, get_text, put_blob
+from mz_engine.prompts.render import ItemData
 
 GIVEN_UP = (FeatureOutcome.FAILED, FeatureOutcome.CANCELLED)
 
@@ -59,6 +60,20 @@ def items_text(kind: str, items: tuple[ItemStatus, ...]) -> Steps[str]:
                 status = item.status.value + (f" ({item.code}), begun {item.attempts} times" if item.code else "")
             lines.append(f"- {item.feature}: {(yield from get_text(item.title))}: {status}")
     return "\n".join(lines) or "none"
+
+
+def input_items(context: StepContext) -> Steps[tuple[ItemData, ...]]:
+    """Return the items of the kinds that the phase has as inputs, in the order in which they were added."""
+    kinds, items = {use.items for use in context.phase.inputs}, list[ItemData]()
+    for item in context.phase_state.progress.started.items:
+        if item.kind in kinds:
+            state = item.status.value if item.status else FeatureOutcome.FAILED.value if item.code else "open"
+            data = ItemData(
+                id=item.feature, kind=item.kind, title=(yield from get_text(item.title)), state=state,
+                attempts=item.attempts, code=item.code, depends_on=item.depends_on, files=item.files,
+            )  # fmt: skip
+            items.append(data)
+    return tuple(items)
 
 
 def _comparable(title: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec.structs import asdict
@@ -15,15 +16,17 @@ from mz_events.catalog.feature import (
     WorkspaceReady,
 )
 from mz_events.catalog.validation import Change
-from mz_events.names import Commit, Path
+from mz_events.names import Commit, InvalidName, Path, parse_path
 from mz_projections.feature.state import CreatingWorkspace, Restoring, UnitUsage, progress_of
 
 from mz_engine.decide.actions import RestoreTree
 from mz_engine.decoding.quantity import NANOUSD_PER_USD
+from mz_engine.effects.items import input_items
 from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob
-from mz_engine.path_patterns import select
+from mz_engine.path_patterns import matches, select
 from mz_engine.ports import RepositoryUnusable, StorageFailed, Workspace, WorkspaceCreated
-from mz_engine.prompts.render import EditData, render_edit
+from mz_engine.prompts.render import EditData, TemplateError, render_edit
+from mz_engine.ref_names import fill
 
 
 def create_workspace(context: StepContext) -> Effect:
@@ -47,18 +50,35 @@ def create_workspace(context: StepContext) -> Effect:
 def make_edit(context: StepContext) -> Effect:
     """Delete and write the files of the phase's edit. Repeatable. Raises TemplateError."""
     name, unit_run, config = context.phase.edit or "", context.unit_run, context.pins.config
-    edit, tree = config.edits[name], unit_run.tree
-    title = yield from get_text(context.phase_state.progress.started.title)
-    data = EditData(item=context.feature, title=title, base=context.base_branch, integration=context.integration)
-    files = {
-        Path(path): render_edit(context.pins.templates, template, data).encode()
-        for path, template in edit.write.items()
-    }
+    edit, tree, started = config.edits[name], unit_run.tree, context.phase_state.progress.started
+    data = EditData(
+        item=context.feature,
+        title=(yield from get_text(started.title)),
+        body=(yield from get_text(started.body)),
+        items=(yield from input_items(context)),
+        base=context.base_branch,
+        integration=context.integration,
+    )
+    files = dict[Path, bytes]()
+    for pattern, template in edit.write.items():
+        path = _edited_path(pattern, template, data, config.denied_paths)
+        files[path] = render_edit(context.pins.templates, template, data).encode()
     paths = select(edit.delete, (yield from call_port(Workspace.paths, tree)))
     kept = {*select(config.denied_paths, paths), *files}
     deleted = tuple(path for path in paths if path not in kept)
     tree = yield from call_port(Workspace.edit, context.worktree, tree, deleted, files)
     yield from emit(EditMade(edit=name, written=tuple(files), deleted=deleted, tree=tree))
+
+
+def _edited_path(pattern: str, template: str, data: EditData, denied: Sequence[str]) -> Path:
+    """Return the path that an edit writes for this item. Raises TemplateError if nothing may change there."""
+    try:
+        path = parse_path(fill(pattern, {"item": data.item, "integration": data.integration}))
+    except InvalidName as error:
+        raise TemplateError(template, None, str(error)) from error
+    if matches(denied, path):
+        raise TemplateError(template, None, f"{path} is one of `denied_paths`, which nothing changes")
+    return path
 
 
 def make_commit(context: StepContext) -> Effect:

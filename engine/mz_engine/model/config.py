@@ -90,7 +90,10 @@ class Edit(SettingsBase, frozen=True, kw_only=True):
     ] = ()
     write: Annotated[
         dict[RepositoryPath, NonEmpty],
-        doc("Files that are written, each with a template of pipelines/templates/edits/: `go.mod: edits/go.mod.j2`."),
+        doc(
+            "Files that are written, each with a template of pipelines/templates/edits/: `go.mod: edits/go.mod.j2`. "
+            "Paths may contain `{item}` and `{integration}`."
+        ),
     ] = {}
 
 

@@ -208,15 +208,14 @@ def _check_limits(limits: msgspec.Struct, route: KeyPath, *keys: str) -> Iterato
 
 def summarise_warnings(diagnostics: Iterable[Diagnostic], pipeline: Pipeline, config: Config) -> tuple[Diagnostic, ...]:
     """Return the warnings of a run's pipeline, each once and without a location; steps left out for missing commands
-    and edits are merged into one."""
+    are merged into one."""
     warnings = dict.fromkeys(replace(diagnostic, location=None) for diagnostic in diagnostics)
     skipped_step = (MISSING_COMMAND_CODE, "warning")
     others = tuple(warning for warning in warnings if (warning.code, warning.severity) != skipped_step)
     if len(others) == len(warnings):
         return others
-    missing = {"command": missing_commands(pipeline, config), "edit": missing_edits(pipeline, config)}
-    texts = [f"{kind} {', '.join(f'`{name}`' for name in names)}" for kind, names in missing.items() if names]
-    message = f"pipeline steps are skipped: mz.yaml has no {', no '.join(texts)}"
+    names = ", ".join(f"`{name}`" for name in missing_commands(pipeline, config))
+    message = f"pipeline steps are skipped: mz.yaml has no command {names}"
     hint = "write `NAME: COMMAND LINE` under `commands:` in mz.yaml"
     return (*others, Diagnostic(code=MISSING_COMMAND_CODE, message=message, hint=hint, severity="warning"))
 

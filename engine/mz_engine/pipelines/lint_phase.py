@@ -241,9 +241,9 @@ def check_references(phase: Phase, known_names: KnownNames, own_rules: Collectio
 
 
 def check_commands(phase: Phase, known_names: KnownNames, built_in: bool) -> Iterator[LintFinding]:
-    """Yield MZ3009 for commands and edits that mz.yaml lacks."""
+    """Yield MZ3009 for commands and edits that mz.yaml lacks; built-in pipelines offer their edits, and need none."""
     uses = [(route, "command", name) for route, name in commands_of(phase)]
-    uses += [(("edit",), "edit", phase.edit)] if phase.edit is not None else []
+    uses += [(("edit",), "edit", phase.edit)] if phase.edit is not None and not built_in else []
     for route, kind, name in uses:
         if name and name not in (known_names.commands if kind == "command" else known_names.edits):
             value = "COMMAND LINE" if kind == "command" else "{delete: [PATTERN], write: {FILE: TEMPLATE}}"

@@ -16,9 +16,10 @@ from mz_engine.decoding.structs import KeyPath, did_you_mean, format_key_path
 from mz_engine.decoding.yaml import YamlDocument
 from mz_engine.errors.diagnostics import Diagnostic, SourceLocation
 from mz_engine.model.config import Config, Limits
+from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import CoversIds, MatchingText, RuleSet
 from mz_engine.path_patterns import matches
-from mz_engine.pipelines.lint_phase import MissingBlock
+from mz_engine.pipelines.lint_phase import MissingBlock, check_braces
 from mz_engine.prompts.render import EDITS_FOLDER, EditData, PromptData, template_environment
 
 RuleProblem = tuple[KeyPath, str, str]
@@ -60,14 +61,20 @@ def check_template(file: str, name: str, text: str, template_names: Collection[s
         )
 
 
-def edit_problems(config: Config, templates: Collection[str], document: YamlDocument) -> Iterator[Diagnostic]:
-    """Yield an error for each file of an edit that nothing may change (MZ2013), or whose template is missing (MZ3008).
-    `document` is mz.yaml."""
+def edit_problems(
+    config: Config, pipeline: Pipeline, templates: Collection[str], document: YamlDocument
+) -> Iterator[Diagnostic]:
+    """Yield an error for each file of an edit that nothing may change (MZ2013), whose path has a wrong placeholder
+    (MZ3016), or whose template is missing (MZ3008). `document` is mz.yaml."""
     names = sorted(name for name in templates if name.startswith(EDITS_FOLDER))
+    used = () if pipeline.integration else {phase.edit for phase in pipeline.phases}
     files = [(name, *pair) for name, edit in config.edits.items() for pair in edit.write.items()]
     for edit_name, path, template in files:
         route: KeyPath = ("edits", edit_name, "write", path)
         location, key = document.location(*route), format_key_path(route)
+        for wrong in check_braces(route, path, {"item"} if edit_name in used else {"item", "integration"}):
+            message = f"`{key}`: {wrong.message}"
+            yield Diagnostic(code=wrong.code, message=message, hint=wrong.hint, location=location)
         if matches(config.denied_paths, path):
             message = f"`{key}`: the file is one of `denied_paths`, which nothing changes"
             yield Diagnostic(code="MZ2013", message=message, location=location)

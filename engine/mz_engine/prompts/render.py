@@ -2,7 +2,7 @@
 
 A template has the fields of `PromptData` and these filters: `fenced` (a code block that its content cannot close),
 `quoted` (every line behind `> `, so that nothing inside can end the quotation), `code` (a code span) and `line` (white
-space joined, one line)."""
+space joined, one line). Templates of edits also have `json` (the value as JSON, in one line)."""
 
 from __future__ import annotations
 
@@ -151,12 +151,33 @@ class PromptData(msgspec.Struct, frozen=True, kw_only=True):
     """What stands before the prompt; templates need not show it."""
 
 
+class ItemData(msgspec.Struct, frozen=True, kw_only=True):
+    """Another item of the run."""
+
+    id: str
+    kind: str
+    title: str
+    state: str
+    """As a `FeatureOutcome`; open: nothing became of it yet. One that may be begun again is `failed` until then."""
+    attempts: int
+    """How often it was begun."""
+    code: str
+    """Why it failed; empty: it did not."""
+    depends_on: tuple[str, ...]
+    files: tuple[str, ...]
+    """Those that its entry in the plan lists."""
+
+
 class EditData(msgspec.Struct, frozen=True, kw_only=True):
     """Data of the template of a file that an edit writes."""
 
     item: str
     """Id of the feature."""
     title: str
+    body: str
+    """The request after screening."""
+    items: tuple[ItemData, ...]
+    """Items of the kinds that the phase has as inputs, in the order in which they were added."""
     base: str
     """Name of the base branch."""
     integration: str
@@ -257,7 +278,7 @@ def _environment(sources: tuple[tuple[str, str], ...]) -> SandboxedEnvironment:
     # The name of a template is the file name in its code, from which an error gets its location.
     loader = FunctionLoader({name: (text, name, None) for name, text in sources}.get)
     return LimitedEnvironment(
-        {"fenced": fenced, "quoted": quoted, "code": code, "line": one_line},
+        {"fenced": fenced, "quoted": quoted, "code": code, "line": one_line, "json": json_text},
         loader=loader,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -316,6 +337,10 @@ def code(text: str) -> str:
 
 def _longest_ticks(text: str) -> int:
     return max(map(len, BACKTICKS.findall(text)), default=0)
+
+
+def json_text(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def one_line(text: str) -> str:

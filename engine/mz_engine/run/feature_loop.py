@@ -264,10 +264,12 @@ class FeatureLoop:
                 status=track.last_stop.status
                 if track.last_stop and not may_begin_again(track, self.all_pins)
                 else None,
-                attempts=track.attempts,
+                attempts=track.attempts if track.admitted else 0,
                 code=(track.last_stop.code or "") if track.last_stop else "",
                 branch=self.all_pins.item_branch(track.item.kind, feature, started),
                 head=track.last_stop.head if track.last_stop else None,
+                depends_on=track.item.depends_on,
+                files=track.item.files,
             )
             for feature, track in tracks
             if feature != self.feature

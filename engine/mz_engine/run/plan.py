@@ -132,7 +132,7 @@ def load_sources(
         pipeline, lint = load_configured_pipeline(loaded, root, material)
         lists_own_items = pipeline.cycle is not None
         errors += _unmergeable_base(root, loaded, pipeline, environment)
-        errors += edit_problems(config, material.templates, loaded.document)
+        errors += edit_problems(config, pipeline, material.templates, loaded.document)
         errors += routing_problems(loaded.routing, pipeline, all_adapters(config.agents))
         has_price = price_lookup(config, environment)
         warnings += (*lint, *missing_tools(pipeline, config), *unpriced_models(pipeline, config, has_price))

@@ -45,15 +45,19 @@ class ItemStatus(EventPart, frozen=True, kw_only=True):
     status: FeatureOutcome | None
     """None: it is open: it was not worked on yet, or failed and is begun again in a later cycle."""
     attempts: int
+    """How often it was begun."""
     code: str = ""
     """Why it failed."""
     branch: str = ""
     head: Commit | None = None
     """Head of its branch, or the merge of it."""
+    depends_on: tuple[FeatureId, ...] = ()
+    files: tuple[Path, ...] = ()
+    """As in `ItemAdded`."""
 
 
 class FeatureStarted(ExternalEvent, frozen=True, kw_only=True, tag="feature.started"):
-    SCHEMA = 4
+    SCHEMA = 5
     NON_DETERMINISTIC = frozenset({"run_version", "starts_from", "base_results", "items"})
     feature: FeatureId
     run_version: int
