@@ -14,6 +14,7 @@ from mz_cli.start import demo
 from mz_cli.start.demo import AGENTS
 from mz_recordings.cassette.files import load
 from mz_recordings.cassette.model import Cassette
+from mz_recordings.record.recorder import RecordSources, record_run
 
 from tests.cli.drive import Mz, spawn
 
@@ -116,6 +117,33 @@ def test_eight_phases_with_the_recorded_answer_of_a_person(tmp_path: Path) -> No
     assert {entry["kind"] for entry in promoted["learnings"]} == {"anti_pattern", "answer", "failure", "pattern"}
     name = next(entry["id"] for entry in promoted["learnings"] if entry["kind"] == "failure")
     assert "project layer" in spawn(tmp_path / "tally", "memory", "why", name).out
+
+
+@pytest.mark.slow
+def test_a_generation_with_a_conflict_a_failed_task_and_a_lost_call(tmp_path: Path) -> None:
+    """It goes as it was recorded, and is recorded again with the same traces."""
+    answer = spawn(tmp_path, "demo", "--pipeline", "generation", "--keep", "tally", "--json")
+    assert answer.exit == 0, answer
+    assert "mz was killed in this call, and the run resumed: mz resume" in answer.err
+    assert "and a person ends the run: mz finish" in answer.err
+    root, document = tmp_path / "tally", msgspec.json.decode(answer.out)
+    attempts = {feature["id"]: sum(feature["attempts"].values()) for feature in document["features"]}
+    assert (attempts["t1"], attempts["t2"], attempts["t3"]) == (1, 2, 5)
+    assert "builder: claude-code claude-sonnet-4-6 lost (lost); " in spawn(root, "show", "t3").out
+    assert "t3: 1 call lost" in spawn(root, "audit").out
+    (killed,) = [line.split("\t") for line in spawn(root, "cost").out.splitlines() if line.startswith("wasted\tlost")]
+    assert killed[3] == "1", "a lost call counts"
+    assert float(killed[9]) > 0, "so much as it said"
+    with as_file(demo.BUNDLED / "generation-claude-code") as folder, open_log(root) as log:
+        recorded, run = load(folder), document["run"]
+        sources = RecordSources(root, {"HOME": str(root / ".mz/demo/home")}, log.store, log.blobs)
+        again = record_run(sources, run, name="again", provenance="scripted-model", template="sample").cassette
+    own = recorded.manifest.fixture.run
+    for feature, trace in recorded.traces.items():
+        assert again.traces[feature].replace(run.encode(), own.encode()) == trace
+    assert {call.identity: call.content("stdout") for call in again.calls} == {
+        call.identity: call.content("stdout") for call in recorded.calls
+    }
 
 
 def test_a_pipeline_without_a_recording_of_the_agent(tmp_path: Path) -> None:

@@ -107,6 +107,18 @@ def test_both_opinions_agree_on_every_other_end(agent: str) -> None:
 
 
 @pytest.mark.slow
+def test_variants_of_a_generation_end_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items that merge in an order of their own, one of which is begun again, and a lost call."""
+    play_every(20, monkeypatch)
+    cassette = load(bundled_library() / "generation-claude-code")
+    outcomes = play_variants(cassette, bundled_library() / "sample", without_git_variables(os.environ))
+    assert broken(outcomes) == {}
+    ends = {outcome.feature: outcome.end for outcome in outcomes if not outcome.call}
+    assert {"delivered"} == {*ends.values()}
+    assert "failed (merge_base)" in {outcome.end for outcome in outcomes}
+
+
+@pytest.mark.slow
 def test_variants_of_a_cassette_with_people_in_it(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rollback by a person, a failed call, and a commit of the agent's own."""
     play_every(4, monkeypatch)

@@ -361,3 +361,9 @@ def test_what_stories_say_beyond_that_is_never_relied_on() -> None:
     assert {finding.kind for finding in compare_cassettes(ONE_FEATURE, odd, {})} >= {"STREAM"}
     assert compare_cassettes(odd, odd, {}) == ()
     assert check_cassette(odd, None, GenaiPrices(), datetime(2026, 12, 1, tzinfo=UTC))[0]
+
+
+def test_a_lost_call_is_no_drift() -> None:
+    cassette = load(BUNDLED.with_name("generation-claude-code"))
+    assert "lost" in {call.recording.outcome for call in cassette.calls}
+    assert check_cassette(cassette, None, GenaiPrices(), datetime(2026, 11, 1, tzinfo=UTC)) == ((), 0)

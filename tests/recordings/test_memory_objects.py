@@ -10,6 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mz_engine.git.content import EXECUTABLE, FILE, LINK, TreeEntry
+from mz_engine.git.process import Git, Repository
+from mz_engine.git.workspace import merge_trees
+from mz_events.names import Commit
 from mz_recordings.replay.memory_objects import (
     MemoryObjects,
     NotInMemory,
@@ -33,6 +36,9 @@ texts = st.builds(
 )
 contents = st.one_of(texts, st.binary(max_size=300), st.just(b"a\r\nb\r\n"))
 names = st.sampled_from(["a", "b.txt", "dir/c", "dir/deep/d", "dir/e f", "ü.md", 'q"uote', "tab\tname", "dir2/x"])
+Files = dict[str, tuple[bytes, int]]
+PARENTS: dict[int, tuple[int, ...]] = {0: (), 1: (0,), 2: (1,), 3: (0,)}
+"""Of each commit, by number."""
 trees = st.dictionaries(names, st.tuples(contents, st.sampled_from([FILE, EXECUTABLE, LINK])), max_size=6)
 
 
@@ -81,6 +87,32 @@ def test_a_patch_makes_the_tree_that_git_makes(
         file = next(file for file in parse_patch(patch) if file.path == name)
         counted = objects.line_counts.get((file.old, file.new), (0, 0))
         assert counted == ((0, 0) if insertions == b"-" else (int(insertions), int(deletions)))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(base=trees, ours=trees, theirs=trees)
+def test_a_merge_has_the_tree_and_the_conflicts_of_git(
+    repository: Path, base: Files, ours: Files, theirs: Files
+) -> None:
+    objects, in_git, made = MemoryObjects(), list[str](), list[str]()
+    for number, files in enumerate((base, ours, {**ours, **theirs}, theirs)):
+        parents = [in_git[at] for at in PARENTS[number]]
+        flags = [word for parent in parents for word in ("-p", parent)]
+        in_git.append(git(repository, "commit-tree", write(repository, files), *flags, "-m", "some"))
+        made.append(objects.commit(in_memory(objects, files), tuple(made[at] for at in PARENTS[number]), b"some"))
+    own = Git(Repository(repository, repository / ".git", "sha1", True), os.environ)
+    for left, right in ((1, 3), (2, 3), (3, 2)):
+        expected = merge_trees(own, Commit(in_git[left]), Commit(in_git[right]))
+        assert objects.merge(made[left], made[right], os.environ) == expected
+        for path, entry in objects.files(expected.tree):
+            assert objects.get(entry.oid, b"blob") == git_bytes(repository, "cat-file", "blob", entry.oid), path
+
+
+def test_what_git_cannot_merge_is_not_merged_in_memory() -> None:
+    objects = MemoryObjects()
+    first, second = (objects.commit(objects.empty_tree, (), name) for name in (b"one", b"two"))
+    with pytest.raises(NotInMemory):
+        objects.merge(first, second, os.environ)
 
 
 def git_bytes(root: Path, *arguments: str) -> bytes:

@@ -91,12 +91,17 @@ def test_the_trial_goes_back_and_asks() -> None:
     }  # fmt: skip
 
 
-def test_a_generation_begins_again_what_failed_and_mends_a_conflict() -> None:
-    name = "generation-claude-code-conflict"
+def test_a_generation_begins_again_what_failed_mends_a_conflict_and_repeats_a_lost_call() -> None:
+    name = "generation-claude-code"
     kinds = [fields["type"] for fields in documents(name)]
     assert (kinds.count("branch.landed"), kinds.count("feature.failed"), kinds.count("feature.retried")) == (5, 1, 1)
     causes = [fields["cause"] for fields in documents(name) if fields["type"] == "phase.blocked"]
     assert causes == ["base", "implement"], "two tasks added a row to the same table; a task broke a test"
+    (lost,) = [call for call in cassette(name).calls if call.recording.outcome == "lost"]
+    assert (lost.identity.path, lost.recording.exit, kinds.count("agent.lost")) == ("t3/implement.i2", None, 1)
+    assert b'"type":"assistant"' in lost.content("stdout")
+    assert b'"type":"result"' not in lost.content("stdout")
+    assert "t3/implement.i2.a2" in {call.identity.path for call in cassette(name).calls}
     fixture = cassette(name).manifest.fixture
     assert (fixture.cycles, fixture.closing) == (2, "finish")
     assert [item.feature for item in fixture.items if not item.is_own] == ["group-thousands"]

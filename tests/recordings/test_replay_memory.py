@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import sys
 from collections.abc import Callable
@@ -15,11 +16,13 @@ from mz_cli.replay.command import summary
 from mz_engine.agents.claude_code.adapter import ClaudeCode
 from mz_engine.ports import ParsedReply
 from mz_engine.processes.supervise import can_run_offline
+from mz_events.catalog.run import Verdict
 from mz_recordings.cassette.files import digest, save
 from mz_recordings.cassette.model import Cassette, Fixture, Kind, RecordedCall
 from mz_recordings.findings.model import ReplayResult
-from mz_recordings.replay.replay import sampled
+from mz_recordings.replay.replay import bundled_library, sampled
 
+from tests.cli.drive import spawn
 from tests.support.workshop import BACKLOG, SCRIPT, Copy, Workshop, clone
 
 pytestmark = pytest.mark.slow
@@ -164,6 +167,109 @@ def test_memory_finds_what_processes_find(copy: Copy, name: str, monkeypatch: py
         assert memory.in_memory == case.in_memory, memory.reason
         assert not case.in_memory or memory.commands_executed == case.executed
         assert real.commands_executed == memory.commands_answered + memory.commands_executed
+
+
+def without_file(path: str, file: bytes) -> Callable[[Copy], None]:
+    """Take a file out of the patch of a call."""
+
+    def change(call: RecordedCall) -> RecordedCall:
+        if call.identity.path != path:
+            return call
+        first, *parts = call.content("patch").split(b"diff --git ")
+        kept = b"diff --git ".join((first, *(part for part in parts if not part.startswith(b"a/" + file))))
+        patches = {entry.name: kept for entry in call.recording.files if entry.kind == "patch"}
+        files = tuple(
+            replace(entry, sha256=digest(kept)) if entry.name in patches else entry for entry in call.recording.files
+        )
+        return RecordedCall(replace(call.recording, files=files), {**call.contents, **patches})
+
+    return calls(change)
+
+
+def without_call(path: str) -> Callable[[Copy], None]:
+    return calls(lambda call: None if call.identity.path == path else call)
+
+
+MERGES = {
+    "as-recorded": Case(lambda copy: None, set()),
+    "template": Case(
+        edit("pipelines/templates/generation/implement.md.j2", "Do the task", "Please do the task"), {"PROMPT"}
+    ),
+    "no-conflict": Case(without_file("t1/implement", b"README.md"), {"PROMPT", "UNUSED"}, executed=5),
+    "conflict-for-a-person": Case(
+        edit("pipelines/generation.yaml", "to: implement, scope: tree, max_times: 1}", "to: person}"), {"TRACE"}
+    ),
+    "lost-call-gone": Case(without_call("t3/implement.i2"), {"MISSING"}, executed=1),
+    "call-after-the-lost-one-gone": Case(without_call("t3/implement.i2.a2"), {"MISSING"}, executed=1),
+}  # fmt: skip
+
+
+@pytest.fixture
+def generation(tmp_path: Path) -> Copy:
+    """A project with a pipeline whose features merge, and the cassette in which they are in conflict."""
+    copy = Copy(tmp_path / "project")
+    shutil.copytree(bundled_library() / "generation-claude-code", copy.folder)
+    (copy.root / "mz.yaml").write_text("pipeline: generation\ncommands: {test: python3 -m unittest}\n")
+    assert spawn(copy.root, "pipelines", "copy", "generation").exit == 0
+    return copy
+
+
+@pytest.mark.parametrize("name", MERGES)
+def test_memory_merges_as_processes_do(generation: Copy, name: str) -> None:
+    case = MERGES[name]
+    case.change(generation)
+    memory, real = generation.settle(), generation.settle(real=True)
+    assert comparable(memory) == comparable(real)
+    assert {finding.kind for finding in memory.findings} >= case.kinds
+    assert (memory.in_memory, memory.reason) == (True, "")
+    assert memory.commands_executed == case.executed
+    assert bool(case.kinds) == bool(memory.findings)
+
+
+def test_merges_do_not_depend_on_the_order_in_which_features_are_replayed(generation: Copy) -> None:
+    for real in (False, True):
+        for seed in (3, 7):
+            assert generation.settle(real=real, seed=seed, features_parallel=2).findings == ()
+
+
+BRANCHES = """\
+# Backlog
+
+## [FEAT] alpha: The first
+
+Please.
+
+## [FEAT] beta: The second
+
+Please, too.
+
+## [FEAT] gamma: The third
+
+- depends on: alpha, beta
+
+Please, at last.
+"""
+
+
+def test_a_feature_that_builds_upon_two_others_is_replayed_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features, folders = ("alpha", "beta", "gamma"), {"write": "notes", "sign": "letters"}
+    monkeypatch.setattr("tests.support.workshop.ANSWERS", {feature: [(Verdict.APPROVE, None)] for feature in features})
+    script = {
+        f"{feature}.{phase}.1.1": {"write": {f"{folder}/{feature}.md": f"# {feature}\nThis is long enough.\n"}}
+        for feature in features
+        for phase, folder in folders.items()
+    }
+    workshop = Workshop(tmp_path, script)
+    workshop.repository.commit({"features.md": BRANCHES})
+    recorded = workshop.record(workshop.run())
+    assert recorded.unrecordable == ()
+    workshop.keep(recorded.cassette)
+    copy = Copy(workshop.root)
+    assert copy.settle(keep=True).findings == ()
+    memory = copy.settle()
+    assert (memory.findings, memory.in_memory, memory.commands_executed) == ((), True, 0)
 
 
 def lie(copy: Copy) -> None:

@@ -8,11 +8,15 @@ surprised or a feature did not end as it was meant to.
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Event as Signal
 from typing import NamedTuple
 
 import mz_recordings
@@ -31,9 +35,11 @@ from mz_recordings.cassette.repository import SAMPLE, create_sample
 from mz_recordings.record.recorder import RecordSources, record_run
 
 from tests.support import aider_cli, anthropic_cli, claude_cli, codex_cli, gemini_cli
+from tests.support.bench import MZ
+from tests.support.claude_cli import SETTLE_SECONDS
 from tests.support.endpoint import Endpoint, Script
 from tests.support.record_trial import make_project
-from tests.support.script_agentswe import eight_phases, generation
+from tests.support.script_agentswe import Generation, eight_phases
 from tests.support.script_demo import demo
 from tests.support.script_people import FEATURE_NAME, Troubles, questions
 from tests.support.script_trial import trial
@@ -89,6 +95,8 @@ class Scene(NamedTuple):
     """By feature, in order; the run is resumed after each."""
     is_finished: bool = False
     """A person finishes the run at its end."""
+    is_killed: bool = False
+    """`mz run` is killed while its agent waits for an answer that never comes; then the run is resumed."""
 
 
 def _sample(path: Path) -> None:
@@ -107,16 +115,17 @@ def _demo(agent: str, folder: Path = BUNDLED.parent) -> Scene:
     return Scene(folder / f"monozukuri-{agent}", lambda: demo, _sample, delivered, agent, SAMPLE)
 
 
-def _generation(path: Path, parallel: int) -> Scene:
-    """A generation of two cycles, with a task that fails in the first; in parallel with a conflict of two tasks."""
+def _generation(path: Path) -> Scene:
+    """A generation of two cycles, with a conflict of two tasks and one that fails in the first, and is lost in the
+    second, as mz is killed."""
     flags = {
         "pipeline": "generation",
         "integration": "generation-a",
-        "limits.item_parallel_max": parallel,
+        "limits.item_parallel_max": 2,
         "request": "Totals as CSV, also by an option of the command; the share of each category.",
     }
     ends = {"group-thousands": FeatureOutcome.MERGED}
-    return Scene(path, lambda: generation, _sample, ends, template=SAMPLE, flags=flags, is_finished=True)
+    return Scene(path, Generation, _sample, ends, template=SAMPLE, flags=flags, is_finished=True, is_killed=True)
 
 
 SCENES = {
@@ -135,8 +144,7 @@ SCENES = {
             flags={"pipeline": "agentswe"},
             output={"group-thousands": (Reply(Verdict.APPROVE, "Yes: limit it."),)},
         ),
-        _generation(BUNDLED.parent / "generation-claude-code", 1),
-        _generation(LIBRARY / "generation-claude-code-conflict", 2),
+        _generation(BUNDLED.parent / "generation-claude-code"),
         Scene(
             LIBRARY / "monozukuri-aider",
             lambda: aider_cli.AtOnce(demo),
@@ -195,16 +203,38 @@ def record_scene(scene: Scene, directory: Path) -> Cassette:
     home.mkdir()
     scene.make(root)
     with ExitStack() as stack:
-        endpoint = stack.enter_context(Endpoint(scene.script(), apart=True))
-        outside = PLAYERS[scene.agent].environment(home, endpoint.url)
+        script = scene.script()
+        endpoint = stack.enter_context(Endpoint(script, apart=True))
+        outside, flags = PLAYERS[scene.agent].environment(home, endpoint.url), {**scene.flags, "agent": scene.agent}
+        if scene.is_killed:
+            assert isinstance(script, Generation)
+            _run_and_kill(root, outside, flags, tuple(scene.ends), script.hangs)
         session = stack.enter_context(RunProcess(root, outside, _tell))
-        session.start({**scene.flags, "agent": scene.agent}, tuple(scene.ends))
+        if scene.is_killed:
+            session.resume(None)
+        else:
+            session.start(flags, tuple(scene.ends))
         state = _drive(session, scene)
         _check(state, scene, endpoint)
         sources = RecordSources(root, outside, session.store, session.blobs)
         assert state.started is not None
         run, name = state.started.run, scene.path.name
         return record_run(sources, run, name=name, provenance="scripted-model", template=scene.template).cassette
+
+
+def _run_and_kill(
+    root: Path, outside: Mapping[str, str], flags: Mapping[str, object], features: tuple[str, ...], hangs: Signal
+) -> None:
+    """Run the program until the agent waits, and kill its process group, as a crash of the machine would."""
+    settings = {f"MZ_{name.replace('.', '_').upper()}": str(value) for name, value in flags.items()}
+    only = [f"--feature={feature}" for feature in features]
+    run = subprocess.Popen([MZ, "run", *only], cwd=root, env={**outside, **settings}, start_new_session=True)
+    while not hangs.wait(0.5):
+        if run.poll() is not None:
+            raise NotRecorded(f"mz ended before it was to be killed, with exit code {run.returncode}")
+    time.sleep(SETTLE_SECONDS)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.wait()
 
 
 def _drive(session: RunProcess, scene: Scene) -> RunState:

@@ -7,6 +7,7 @@ taken. It works from the request alone, and raises `Unexpected` where a prompt i
 from __future__ import annotations
 
 import re
+import threading
 import time
 from functools import cache
 from pathlib import Path
@@ -14,12 +15,14 @@ from pathlib import Path
 import msgspec
 from mz_engine.decoding.yaml import load_yaml
 
-from tests.support.endpoint import Answer, Request, Unexpected
+from tests.support.endpoint import Answer, Hang, Request, Unexpected
 from tests.support.script_demo import FEATURE, PHASE, Take, answer, named
 from tests.support.tree import ROOT
 
 CASES = ROOT / "tests" / "cases"
 UNIT = re.compile(r"^You work on the feature `[\w-]+`, unit `([\w-]+)`", re.MULTILINE)
+BEGUN_AGAIN = "## Notes"
+"""The prompt of a task that failed before says why."""
 SLOWER_SECONDS = 4.0
 """The second task of the generation is done after the first, with which it is in conflict."""
 
@@ -35,11 +38,21 @@ def eight_phases(request: Request) -> Answer:
     return play(request, CASES / "agentswe_demo")
 
 
-def generation(request: Request) -> Answer:
-    """The script: an answer to any request of the generation."""
-    if named(FEATURE, request.prompt, "feature") == "t2" and not request.results():
-        time.sleep(SLOWER_SECONDS)
-    return play(request, CASES / "generation_demo")
+class Generation:
+    """The script: an answer to any request of the generation, but one: the second of the task that is begun again."""
+
+    def __init__(self) -> None:
+        self.hangs = threading.Event()
+        """Set when that request is there."""
+
+    def __call__(self, request: Request) -> Answer:
+        feature, results = named(FEATURE, request.prompt, "feature"), request.results()
+        if feature == "t2" and not results:
+            time.sleep(SLOWER_SECONDS)
+        if feature == "t3" and BEGUN_AGAIN in request.prompt and results and not self.hangs.is_set():
+            self.hangs.set()
+            return Hang()
+        return play(request, CASES / "generation_demo")
 
 
 def play(request: Request, folder: Path) -> Answer:

@@ -12,26 +12,36 @@ from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from shlex import quote
+from threading import Thread
+from time import sleep
+from typing import Any
 
 import click
 import msgspec
 from mz_engine.agents.catalog import AGENTS as CATALOG
+from mz_engine.agents.process import load_spool, spool_directory
 from mz_engine.agents.registry import built_in_adapters
+from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.decoding.yaml import format_yaml
+from mz_engine.effects.steps import Emit, ReserveCall, Step
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.model.config import FILE_NAME
-from mz_engine.paths import MZ_FOLDER
+from mz_engine.model.config import FILE_NAME, Limits
+from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 from mz_engine.pipelines.load import built_in_pipelines
+from mz_engine.ports import CallResult, Interrupted
 from mz_engine.processes.environment import INHERITED_VARIABLES
+from mz_engine.run.feature_loop import FeatureLoop
 from mz_engine.run.process import RunProcess
 from mz_engine.run.settings import MEMORY_FILE
+from mz_events.catalog.delivery import BranchLanded
 from mz_events.catalog.inbox import AnswerPosted
 from mz_events.names import FeatureId, inbox_stream
 from mz_events.store import Append
 from mz_projections.views.model import RunView
 from mz_recordings.cassette.files import load
-from mz_recordings.cassette.model import VERDICTS, Cassette, RecordedDecision
+from mz_recordings.cassette.model import VERDICTS, Cassette, RecordedDecision, identity_of
 from mz_recordings.cassette.repository import create_sample
+from mz_recordings.cassette.trace import is_ordered
 from mz_recordings.replay.driver import ANONYMOUS
 from mz_recordings.replay.ports import recorded_programs
 from mz_recordings.replay.stand_in import install
@@ -49,6 +59,7 @@ AGENTS = tuple(name for name in CATALOG if (BUNDLED / f"monozukuri-{name}").is_d
 """Agents with bundled cassettes `monozukuri-<agent>`."""
 PIPELINES = tuple(name for name in built_in_pipelines()[::-1] if (BUNDLED / f"{name}-{AGENTS[0]}").is_dir())
 """Pipelines with bundled cassettes of the first agent at least."""
+POLL_SECONDS, POLLS_MAX = 0.02, 500
 VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 
 
@@ -66,7 +77,7 @@ class DemoResult(Shape, frozen=True, kw_only=True):
         ("mz demo", "three features, from backlog to branches, in less than a minute"),
         ("mz demo --agent codex", "the same work by another agent"),
         ("mz demo --pipeline agentswe", "one feature in eight phases, with a finding that a person looks at"),
-        ("mz demo --pipeline generation", "tasks that an agent proposes, merged one by one, in two cycles"),
+        ("mz demo --pipeline generation", "tasks that an agent proposes, with a conflict, a failure and a lost call"),
         ("mz demo --keep ./tally", "the same, in a folder of your choice"),
         ("mz demo --json | jq '.features[].attempts'", "for programs"),
     ),
@@ -89,7 +100,11 @@ def demo(agent: str, pipeline: str, keep: Path | None, as_json: bool) -> int:
     make_repository(root)
     with as_file(BUNDLED / f"{pipeline}-{agent}") as folder:
         cassette = load(folder)
-        settings = {"pipeline": pipeline, "request": cassette.manifest.fixture.config.get("request", "")}
+        config = cassette.manifest.fixture.config
+        recorded, usual = config["limits"], msgspec.to_builtins(Limits(), enc_hook=encode_quantity)
+        assert isinstance(recorded, dict)
+        limits = {key: value for key, value in recorded.items() if value != usual[key]}
+        settings = {"pipeline": pipeline, "request": config.get("request", ""), "limits": limits}
         with (root / FILE_NAME).open("a") as file:
             file.write(format_yaml({name: value for name, value in settings.items() if value}))
         rules = msgspec.to_builtins(cassette.manifest.fixture.memory)
@@ -98,13 +113,23 @@ def demo(agent: str, pipeline: str, keep: Path | None, as_json: bool) -> int:
         environment = recorded_agent_environment(root, agent, cassette, folder, os.environ)
         print_note(f"a scratch repository: {root}")
         provenance, fixture = cassette.manifest.provenance, cassette.manifest.fixture
+        course = RecordedCourse(cassette)
 
         def begin(process: RunProcess, _: object) -> None:
             process.provenance = provenance
+            course.follow(process)
             items = tuple(item.feature for item in fixture.items if item.feature in cassette.traces and not item.is_own)
             process.start({"agent": agent, "integration": fixture.integration or None}, items)
 
+        def resume(process: RunProcess, _: object) -> None:
+            course.follow(process)
+            process.resume(view.run)
+
         view = execute(root, environment, begin)
+        while course.was_interrupted:
+            course.was_interrupted = False
+            print_note(f"mz was killed in this call, and the run resumed: mz resume {view.run}")
+            view = execute(root, environment, resume)
         for decision in fixture.decisions:
             print_note(f"{decision.feature}: the recorded answer of a person: {decision.action}; {decision.note or ''}")
             view = execute(root, environment, partial(answer, view.run, decision))
@@ -120,6 +145,61 @@ def demo(agent: str, pipeline: str, keep: Path | None, as_json: bool) -> int:
             print_run(view, run_context(log, view.run))
         print_next_steps(view, root, provenance)
     return int(run_exit(view))
+
+
+class RecordedCourse:
+    """What the course of a recorded run depends on besides its replies."""
+
+    def __init__(self, cassette: Cassette) -> None:
+        self.pipeline, self.order = cassette.manifest.pipeline, list(cassette.manifest.fixture.order)
+        self.lost = {call.identity for call in cassette.calls if call.recording.outcome == "lost"}
+        self.was_interrupted = False
+
+    def follow(self, process: RunProcess) -> None:
+        """Let the features of a process take this course."""
+        process.loop_type = partial(RecordedLoop, process, self)
+
+
+class RecordedLoop(FeatureLoop):
+    """Lets features go on in the order in which they merged, and stops the run in a call that was lost."""
+
+    def __init__(self, process: RunProcess, course: RecordedCourse, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._process, self._course, self._is_lost = process, course, False
+
+    def step(self) -> bool:
+        order = self._course.order
+        if self.feature in order and order[0] != self.feature and not self.run_side.is_stopping():
+            sleep(POLL_SECONDS)
+            return True
+        is_running = super().step()
+        if not is_running and self.feature in order and not self.run_side.is_stopping():
+            order.remove(self.feature)
+        return is_running
+
+    def _execute(self, step: Step) -> None:
+        super()._execute(step)
+        events = step.events if isinstance(step, Emit) else (step,) if isinstance(step, BranchLanded) else ()
+        if any(map(is_ordered, events)) and self.feature in self._course.order:
+            self._course.order.remove(self.feature)
+        if isinstance(step, ReserveCall):
+            ref = step.request.ref
+            self._is_lost = identity_of(self._course.pipeline, self.feature, ref) in self._course.lost
+            if self._is_lost:
+                Thread(target=self._interrupt, args=(ref.key,), daemon=True).start()
+        if self._is_lost and isinstance(self._result, CallResult):
+            self._error = Interrupted("its end is not recorded")
+
+    def _interrupt(self, key: str) -> None:
+        """Stop the run at once when the call has begun to reply."""
+        for _ in range(POLLS_MAX):
+            result = load_spool(spool_directory(self._process.root / MZ_FOLDER / SPOOL_FOLDER, key))
+            if result is not None and result.stdout:
+                break
+            sleep(POLL_SECONDS)
+        self._course.was_interrupted = True
+        self._process.scheduler.stop()
+        self._process.kill()
 
 
 def answer(run: str, decision: RecordedDecision, process: RunProcess, _: object) -> None:

@@ -99,6 +99,8 @@ class RunProcess:
         self.root, self.environment, self.observe = root, environment, observe
         self.provenance = ""
         """Origin of the agents' replies, if the caller knows better than their variables."""
+        self.loop_type: Callable[..., FeatureLoop] = FeatureLoop
+        """Makes the loops of features, from the arguments of `FeatureLoop`."""
         self.clock = SystemClock()
         self._resources = ExitStack()
         self.coordinator: Coordinator | None = None
@@ -331,7 +333,7 @@ class RunProcess:
         def start_loop(feature: FeatureId, run_side: RunSide) -> FeatureLoop:
             budget = current_limits(coordinator.state, pins)
             current = replace(pins, config=replace(pins.config, budget=budget))
-            return FeatureLoop(run, feature, current, self.store, machine, run_side, self.observe)
+            return self.loop_type(run, feature, current, self.store, machine, run_side, self.observe)
 
         self.scheduler = Scheduler(coordinator, start_loop, lambda poll: coordinator.poll_forge(poll, machine))
         return coordinator

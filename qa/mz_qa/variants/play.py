@@ -27,15 +27,15 @@ from mz_engine.run.feature_loop import FeatureLoop
 from mz_events.adapters.memory import MemoryBlobs, MemoryStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallReserved
-from mz_events.catalog.run import AnswerAccepted, CancelAccepted, RetryAccepted
+from mz_events.catalog.run import AnswerAccepted, CancelAccepted, RetryAccepted, RunClosing
 from mz_events.codec import comparable_payload
 from mz_events.names import Commit, FeatureId, feature_stream
 from mz_events.store import Recorded
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, RecordedDecision
 from mz_recordings.cassette.repository import FixtureUnavailable
 from mz_recordings.cassette.trace import EventJson, call_of_event, trace_events
-from mz_recordings.faults.faults import Variant, derive_variants
-from mz_recordings.replay.driver import ReplayCoordinator, ReplayFeature, start_run
+from mz_recordings.faults.faults import Variant, as_recorded, derive_variants
+from mz_recordings.replay.driver import ANONYMOUS, ReplayCoordinator, ReplayFeature, next_in_order, start_run
 from mz_recordings.replay.memory import MemoryAgents, MemoryExecutor, MemoryPorts
 from mz_recordings.replay.memory_objects import NotInMemory
 from mz_recordings.replay.ports import ReplayFolders
@@ -245,10 +245,9 @@ def play_variants(cassette: Cassette, project: Path, environment: Mapping[str, s
         items, workspace = cassette.manifest.fixture.items, world.workspace
         start_run(cassette, items, pins, world.store, world, workspace.base, workspace.heads)
         outcomes = [*_check_unaltered(world, _run_safely(world))]
-        usual_ends = {outcome.feature: outcome.end for outcome in outcomes if not outcome.call}
         for recorded_call in cassette.calls:
             if recorded_call.identity in world.states_before:
-                outcomes += _play_variants_of(world, recorded_call, usual_ends[recorded_call.identity.feature])
+                outcomes += _play_variants_of(world, recorded_call)
     except NotInMemory as obstacle:
         raise FixtureUnavailable(f"its variants cannot be played: {obstacle}") from obstacle
     return tuple(outcomes)
@@ -265,9 +264,10 @@ def _run_safely(world: CassetteWorld, only: str | None = None) -> Violations:
 
 
 def _run_until_idle(world: CassetteWorld, only: str | None) -> bool:
-    """Run until idle, one feature after the other; with `only`, until that feature stops. Return False if that takes
-    too many steps."""
+    """Run until idle, one feature after the other, or in the order in which they merged; with `only`, until that
+    feature stops. Return False if that takes too many steps."""
     fixture = world.cassette.manifest.fixture
+    order = list(fixture.order) if only is None else []
     run, remaining = fixture.run, replace(fixture, decisions=_remaining_decisions(world))
     coordinator = StrictReplayCoordinator(remaining, world.pins, world.store, world)
     active, decided_version = dict[FeatureId, ReplayFeature](), -1
@@ -283,12 +283,17 @@ def _run_until_idle(world: CassetteWorld, only: str | None) -> bool:
                 )
                 feature_loop.killed = threading.Event()
                 active[feature] = feature_loop
-        if not active and not coordinator.resume_if_recorded(world.cassette):
+        if not active and fixture.closing and only is None and coordinator.state.closing is None:
+            coordinator.append((RunClosing(how=fixture.closing, actor=world.blobs.put(ANONYMOUS)),))
+        elif not active and not coordinator.resume_if_recorded(world.cassette):
             return True
         if not active:
             continue
-        feature = next(iter(active))
-        if not active[feature].step():
+        feature = next_in_order(active, order)
+        merges, is_running = active[feature].merges, active[feature].step()
+        if feature in order and (not is_running or active[feature].merges > merges):
+            order.remove(feature)
+        if not is_running:
             coordinator.worker_stopped(active.pop(feature))
             decided_version = -1
     return False
@@ -364,12 +369,15 @@ def _check_unaltered(world: CassetteWorld, broken: Violations) -> Iterator[Varia
             )  # fmt: skip
 
 
-def _play_variants_of(world: CassetteWorld, recorded_call: RecordedCall, usual: str) -> Iterator[VariantOutcome]:
+def _play_variants_of(world: CassetteWorld, recorded_call: RecordedCall) -> Iterator[VariantOutcome]:
     """Play all variants of one recording. Variants whose parsed replies are equivalent are played once and judged
     each."""
     agent, feature = world.cassette.manifest.agent, recorded_call.identity.feature
     stream = feature_stream(world.cassette.manifest.fixture.run, feature)
     runs_by_key: dict[object, tuple[list[EventJson], Violations]] = {}
+    unaltered = world.fork(as_recorded(recorded_call), crashes=recorded_call.recording.outcome == "lost")
+    _run_safely(unaltered, only=feature)
+    usual = end_state(events_of(unaltered, feature))
     for variant in derive_variants(recorded_call):
         reports_success = succeeds(agent, variant.stdout, variant.stderr)
         for crashes in (False, True):

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+from msgspec.structs import replace
 from mz_engine.agents.contract import Adapter
 from mz_engine.artifacts.markdown import comparable_heading, read_markdown
+from mz_engine.effects.call import CALL_LOST
 from mz_engine.ports import ParsedReply
 
 from mz_recordings.cassette.model import Identity, RecordedCall, Recording
@@ -185,7 +187,10 @@ def changed_files(patch: bytes) -> dict[str, FileChange]:
 def parse_recorded(call: RecordedCall, adapters: Mapping[str, Adapter]) -> ParsedReply | None:
     """Parse the recorded stream with the current parser; None for an agent unknown to this `mz`."""
     adapter = adapters.get(call.recording.agent)
-    return None if adapter is None else adapter.parse_output(call.result())
+    if adapter is None:
+        return None
+    reading = adapter.parse_output(call.result())
+    return replace(reading, problem=CALL_LOST) if call.recording.outcome == "lost" else reading
 
 
 def token_amounts(reading: ParsedReply) -> dict[str, int | str | None]:

@@ -266,6 +266,12 @@ class Variant(NamedTuple):
     """The agent's changes are in the tree."""
 
 
+def as_recorded(call: RecordedCall) -> Variant:
+    """Return how the call really ended."""
+    result = call.result()
+    return Variant(call.identity, "", result.stdout, result.stderr, result.exit or 0, result.problem)
+
+
 def derive_variants(call: RecordedCall) -> tuple[Variant, ...]:
     """Return all variants of a recording without duplicates."""
     stdout, stderr, code = call.content("stdout"), call.content("stderr"), call.recording.exit or 0

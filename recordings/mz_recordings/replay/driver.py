@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 from mz_engine.decide.items import own_texts
@@ -153,7 +153,7 @@ def _run_in_turn(
     until it merges or stops, and removed from it. Raises NotInMemory if the run waits for something."""
     action, loops, in_order = coordinator.decide(), dict[FeatureId, ReplayFeature](), bool(order)
     while features := coordinator.runnable_features(frozenset()):
-        feature = min(features, key=lambda name: order.index(name) if name in order else len(order))
+        feature = next_in_order(features, order)
         loop = loops[feature] = loops.get(feature) or start(feature, coordinator)
         merges, is_running = loop.merges, loop.step()
         while is_running and not (in_order and loop.merges > merges):
@@ -167,6 +167,11 @@ def _run_in_turn(
         coordinator.record_end(action)
     elif not coordinator.state.is_ending:
         raise NotInMemory("the run waits for something outside")
+
+
+def next_in_order(features: Iterable[FeatureId], order: list[str]) -> FeatureId:
+    """Return the feature that comes first in an order, else the first one."""
+    return min(features, key=lambda name: order.index(name) if name in order else len(order))
 
 
 class ReplayFeature(FeatureLoop):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import zlib
 from collections.abc import Collection, Iterator, Mapping
 from copy import copy
 from functools import lru_cache
@@ -163,7 +162,11 @@ class MemoryWorkspace:
             if self.contains(commit, start):
                 start = commit
             elif not self.contains(start, commit):
-                raise NotInMemory("a feature builds upon two others")
+                content = self.objects.merge(start, commit, self._environment)
+                if content.conflicts:
+                    return MergeConflict(paths=content.conflicts)
+                message = f"Merge what {worktree.feature} builds upon\n".encode()
+                start = Commit(self.objects.commit(content.tree, (start, commit), message))
         if worktree.branch in self.branches or worktree.feature == "rescue":
             raise NotInMemory("a branch exists already")
         self.branches[worktree.branch] = start
@@ -323,9 +326,12 @@ class MemoryWorkspace:
         return self.branches.get(branch)
 
     def merge(self, worktree: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
-        if not self.contains(head, other):
-            raise NotInMemory("a base moved")
-        return MergeResult(commit=head, tree=self._commit_of(self.objects.tree_of(head), head), changed=False)
+        if self.contains(head, other):
+            return MergeResult(commit=head, tree=head, changed=False)
+        content = self.objects.merge(head, other, self._environment)
+        commit = Commit(self.objects.commit(content.tree, (head, other), message))
+        self.ensure(worktree, commit, commit)
+        return MergeResult(commit=commit, tree=commit, conflicts=content.conflicts, changed=True)
 
     def join(self, target: Commit, head: Commit, message: bytes) -> CreatedCommit:
         commit = Commit(self.objects.commit(self.objects.tree_of(head), (target, head), message))
@@ -530,14 +536,9 @@ class MemoryExecutor:
 
     def _export_objects(self) -> None:
         """Write the objects of the replay to the scratch repository."""
-        objects, exported = self.ports.workspace.objects.objects, self.ports.workspace.exported
-        for oid in objects.keys() - exported:
-            kind, data = objects[oid]
-            file = self._folders.root / ".git" / "objects" / oid[:2] / oid[2:]
-            if not file.exists():
-                file.parent.mkdir(exist_ok=True)
-                file.write_bytes(zlib.compress(b"%s %d\0%s" % (kind, len(data), data), 1))
-        exported |= objects.keys()
+        objects, exported = self.ports.workspace.objects, self.ports.workspace.exported
+        objects.write(objects.objects.keys() - exported, self._folders.root / ".git" / "objects")
+        exported |= objects.objects.keys()
 
 
 class MemoryPorts(ReplayPorts):

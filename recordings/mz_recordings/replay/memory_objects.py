@@ -12,13 +12,16 @@ import re
 import stat
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from mz_engine.git.content import EXECUTABLE, FILE, LINK, TreeEntry, is_valid_tree_name
 from mz_engine.git.objects import DIRECTORY, format_tree, parse_tree
+from mz_engine.git.process import Git, Repository
+from mz_engine.git.workspace import MergedTree, merge_trees
 from mz_engine.ports import RepositoryUnusable
+from mz_events.names import Commit
 
 from mz_recordings.cassette.repository import fetch_bundle
 
@@ -190,15 +193,45 @@ class MemoryObjects:
 
     def contains(self, head: str, commit: str) -> bool:
         """Return True if `commit` is `head` or one of its ancestors."""
-        pending, visited = [head], set[str]()
+        return commit in self._ancestors(head)
+
+    def _ancestors(self, *heads: str) -> Iterator[str]:
+        """Yield the commits and their ancestors, each once."""
+        pending, visited = [*heads], set[str]()
         while pending:
             candidate = pending.pop()
-            if candidate == commit:
-                return True
             if candidate not in visited:
+                yield candidate
                 visited.add(candidate)
                 pending += self.parents(candidate)
-        return False
+
+    def merge(self, ours: str, theirs: str, environment: Mapping[str, str]) -> MergedTree:
+        """Let git merge two commits, in a folder with the objects that it needs: all commits and trees, and the files
+        that differ in their history. Raises NotInMemory."""
+        commits, tree = tuple(self._ancestors(ours, theirs)), self.tree_of(ours)
+        changed = (files for commit in commits for files in self.differences(tree, self.tree_of(commit)))
+        needed = {entry.oid for _, *entries in changed for entry in entries if entry}
+        needed |= {*commits, *(oid for oid, (kind, _) in self.objects.items() if kind == b"tree")}
+        with tempfile.TemporaryDirectory(prefix="mz-objects-") as name:
+            repository = Repository(Path(name), Path(name), self.object_format, has_file_modes=True)
+            self.write(needed, Path(name, "objects"))
+            try:
+                merged = merge_trees(Git(repository, environment), Commit(ours), Commit(theirs))
+            except RepositoryUnusable as error:
+                raise NotInMemory("git cannot merge two commits") from error
+            for file in Path(name, "objects").glob("??/*"):
+                if file.parent.name + file.name not in needed:
+                    head, _, data = zlib.decompress(file.read_bytes()).partition(b"\0")
+                    self.add(head.split()[0], data)
+        return merged
+
+    def write(self, oids: Iterable[str], folder: Path) -> None:
+        """Write objects that are not there as files of a repository."""
+        for oid in oids:
+            (kind, data), file = self.objects[oid], folder / oid[:2] / oid[2:]
+            if not file.exists():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(zlib.compress(b"%s %d\0%s" % (kind, len(data), data), 1))
 
 
 def check_tree_name(name: bytes, mode: int) -> None:

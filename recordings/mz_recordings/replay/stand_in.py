@@ -35,7 +35,7 @@ SESSION_ID = re.compile(r"[0-9A-Za-z_.-]{1,128}")
 TOLERATED = frozenset({"MZ_KEY", "PWD", "OLDPWD", "SHLVL", "_", "__CF_USER_TEXT_ENCODING"})
 """The call's own key, and variables that shells and systems add."""
 HANGING_FAILURES = frozenset({"timeout", "idle"})
-"""Failures by a limit of mz: the stand-in hangs until the limit ends it."""
+"""Failures by a limit of mz: the stand-in hangs until the limit ends it, or in a lost call until mz is stopped."""
 DIFF_LINES_MAX = 40
 SHA1_DIGITS = 40
 SUBMODULE = b"160000 "
@@ -302,7 +302,7 @@ def _serve(recording: dict[str, Any], folder: Path, values: MachineValues) -> in
     _write(1, stdout[last:])
     _write(2, stderr)
     failure = recording.get("failure") or {}
-    while failure.get("code") in HANGING_FAILURES:
+    while failure.get("code") in HANGING_FAILURES or recording["outcome"] == "lost":
         signal.pause()
     code = recording["exit"]
     return code if code is None else int(code)
