@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -17,6 +18,7 @@ from mz_recordings.cassette.model import Cassette
 from mz_recordings.record.recorder import RecordSources, record_run
 
 from tests.cli.drive import Mz, spawn
+from tests.support.bench import MZ
 
 FEATURE_KEYS = {"id", "status", "branch", "phases", "attempts", "tests", "tokens", "estimated_usd", "reported_usd",
                 "computed_usd"}  # fmt: skip
@@ -144,6 +146,20 @@ def test_a_generation_with_a_conflict_a_failed_task_and_a_lost_call(tmp_path: Pa
     assert {call.identity: call.content("stdout") for call in again.calls} == {
         call.identity: call.content("stdout") for call in recorded.calls
     }
+
+
+@pytest.mark.slow
+def test_a_demo_that_is_stopped_is_not_ended_for_the_person(tmp_path: Path) -> None:
+    command = [str(MZ), "demo", "--pipeline", "generation", "--keep", "tally", "--no-progress"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    while "agent requested" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    shown, notes = process.communicate()
+    assert "group-thousands: interrupted" in shown
+    assert "The demo did not finish" in notes
+    assert "a person ends the run" not in notes
 
 
 def test_a_pipeline_without_a_recording_of_the_agent(tmp_path: Path) -> None:

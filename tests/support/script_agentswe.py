@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from functools import cache
 from pathlib import Path
 
@@ -23,8 +22,7 @@ CASES = ROOT / "tests" / "cases"
 UNIT = re.compile(r"^You work on the feature `[\w-]+`, unit `([\w-]+)`", re.MULTILINE)
 BEGUN_AGAIN = "## Notes"
 """The prompt of a task that failed before says why."""
-SLOWER_SECONDS = 4.0
-"""The second task of the generation is done after the first, with which it is in conflict."""
+WAIT_SECONDS = 100.0
 
 
 @cache
@@ -39,16 +37,20 @@ def eight_phases(request: Request) -> Answer:
 
 
 class Generation:
-    """The script: an answer to any request of the generation, but one: the second of the task that is begun again."""
+    """The script: an answer to any request of the generation, but one: the second of the task that is begun again. The
+    second task is done when the third one has begun, so that it is in conflict with the first, which that one needs."""
 
     def __init__(self) -> None:
         self.hangs = threading.Event()
-        """Set when that request is there."""
+        """Set when the request without an answer is there."""
+        self._third_began = threading.Event()
 
     def __call__(self, request: Request) -> Answer:
         feature, results = named(FEATURE, request.prompt, "feature"), request.results()
-        if feature == "t2" and not results:
-            time.sleep(SLOWER_SECONDS)
+        if feature == "t3":
+            self._third_began.set()
+        if feature == "t2" and not self._third_began.wait(WAIT_SECONDS):
+            raise Unexpected("the first task was not merged")
         if feature == "t3" and BEGUN_AGAIN in request.prompt and results and not self.hangs.is_set():
             self.hangs.set()
             return Hang()

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -115,28 +115,28 @@ def demo(agent: str, pipeline: str, keep: Path | None, as_json: bool) -> int:
         provenance, fixture = cassette.manifest.provenance, cassette.manifest.fixture
         course = RecordedCourse(cassette)
 
-        def begin(process: RunProcess, _: object) -> None:
-            process.provenance = provenance
-            course.follow(process)
-            items = tuple(item.feature for item in fixture.items if item.feature in cassette.traces and not item.is_own)
-            process.start({"agent": agent, "integration": fixture.integration or None}, items)
+        def play(act: Callable[[RunProcess], object]) -> RunView:
+            def start(process: RunProcess, _: object) -> None:
+                process.provenance, process.loop_type = provenance, partial(RecordedLoop, process, course)
+                act(process)
 
-        def resume(process: RunProcess, _: object) -> None:
-            course.follow(process)
-            process.resume(view.run)
+            return execute(root, environment, start)
 
-        view = execute(root, environment, begin)
+        items = tuple(item.feature for item in fixture.items if item.feature in cassette.traces and not item.is_own)
+        view = play(lambda process: process.start({"agent": agent, "integration": fixture.integration or None}, items))
+        run, how = view.run, fixture.closing
         while course.was_interrupted:
             course.was_interrupted = False
-            print_note(f"mz was killed in this call, and the run resumed: mz resume {view.run}")
-            view = execute(root, environment, resume)
+            print_note(f"mz was killed in this call, and the run resumed: mz resume {run}")
+            view = play(lambda process: process.resume(run))
         for decision in fixture.decisions:
+            if view.status != "idle":
+                break
             print_note(f"{decision.feature}: the recorded answer of a person: {decision.action}; {decision.note or ''}")
-            view = execute(root, environment, partial(answer, view.run, decision))
-        if fixture.closing:
-            print_note(f"{len(view.features)} items are done, and a person ends the run: mz {fixture.closing}")
-            run, how = view.run, fixture.closing
-            view = execute(root, environment, lambda process, _: process.close(run, how, ANONYMOUS.decode()))
+            view = play(partial(answer, run, decision))
+        if how and view.status == "idle":
+            print_note(f"{len(view.features)} items are done, and a person ends the run: mz {how}")
+            view = play(lambda process: process.close(run, how, ANONYMOUS.decode()))
     if as_json:
         features = tuple(feature_summary(feature) for feature in view.features)
         print_document("demo", DemoResult(repository=str(root), run=view.run, features=features))
@@ -154,10 +154,6 @@ class RecordedCourse:
         self.pipeline, self.order = cassette.manifest.pipeline, list(cassette.manifest.fixture.order)
         self.lost = {call.identity for call in cassette.calls if call.recording.outcome == "lost"}
         self.was_interrupted = False
-
-    def follow(self, process: RunProcess) -> None:
-        """Let the features of a process take this course."""
-        process.loop_type = partial(RecordedLoop, process, self)
 
 
 class RecordedLoop(FeatureLoop):
@@ -202,7 +198,7 @@ class RecordedLoop(FeatureLoop):
         self._process.kill()
 
 
-def answer(run: str, decision: RecordedDecision, process: RunProcess, _: object) -> None:
+def answer(run: str, decision: RecordedDecision, process: RunProcess) -> None:
     """Answer the question of a feature as in the recorded run, and continue."""
     note = process.blobs.put(decision.note.encode()) if decision.note else None
     event = AnswerPosted(
