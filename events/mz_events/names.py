@@ -84,6 +84,10 @@ def erasure_stream(run: str) -> StreamId:
     return StreamId(f"erased/{run}")
 
 
+def tracker_stream(run: str) -> StreamId:
+    return StreamId(f"tracker/{run}")
+
+
 PROJECT_STREAM = StreamId("project/memory")
 """What people decide about the project's memory."""
 USER_STREAM = StreamId("user/memory")

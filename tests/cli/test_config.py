@@ -117,6 +117,21 @@ def test_all_that_is_wrong_is_said_at_once(root: Path, mz: Mz) -> None:
     )
 
 
+@pytest.mark.parametrize("url", ["", "/srv/git/tally.git"])
+def test_a_tracker_without_a_repository_is_refused(root: Path, mz: Mz, url: str) -> None:
+    (root / "mz.yaml").write_text("pipeline: generation\nagent: claude-code\ntracker: github\n")
+    repo = GitRepo(root)
+    repo.commit({"README.md": "a project"})
+    if url:
+        repo.git("remote", "add", "origin", url)
+    answer = mz("config", "validate")
+    assert (answer.exit, answer.err) == (
+        10,
+        "error[MZ2013] mz.yaml:3:10 `tracker`: the remote origin is no repository of GitHub\n"
+        "hint: write github:OWNER/REPO, or set `pull_requests.remote`\n",
+    )
+
+
 def test_an_unknown_agent_is_listed_with_the_other_mistakes(root: Path, mz: Mz) -> None:
     (root / "mz.yaml").write_text(
         "agent: clade-code\nautonomy: never\nagents: {mine: {command: 1}}\nfailover: [mine]\n"

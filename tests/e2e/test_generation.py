@@ -21,6 +21,7 @@ from mz_events.catalog.run import BranchAdopted
 from tests.cli.drive import Result, fork
 from tests.support import preloaded
 from tests.support.bench import MZ
+from tests.support.forge import FakeGh
 from tests.support.gitrepo import IDENTITY, GitRepo
 from tests.support.tree import STATE_SETTINGS
 
@@ -329,3 +330,30 @@ def test_ids_of_the_run_are_refused_in_a_backlog(project: Project) -> None:
     project.repo.commit({"features.md": "## [FEAT] t1: Something\n\nText.\n"})
     assert "features.md:1" in (shown := project.mz("run", code=10)).err
     assert "MZ4014" in shown.err
+
+
+def test_tasks_are_shown_as_issues_until_they_are_merged(project: Project, tmp_path: Path) -> None:
+    gh = FakeGh(tmp_path / "gh")
+    project.repo.commit({"mz.yaml": SETTINGS + STATE_SETTINGS + "tracker: github:acme/tally\n"})
+    names = {name: value for name, value in gh.environment().items() if name.startswith("FAKE_GH")}
+    project.env |= {**names, "PATH": f"{tmp_path}/gh/commands:{project.env['PATH']}"}
+    project.mz("run", "--dry-run")
+    assert gh.calls == []
+    project.mz("run", "--quiet", "--cycles", "1", code=1)
+    shown = {issue["title"]: (issue["state"], issue["labels"]) for issue in gh.issues}
+    merged = ("closed", ["mz"])
+    assert shown == {"R-1 one": merged, "R-1 two": merged, "R-1 three": ("open", ["mz", "mz:ready"])}
+    assert gh.comments("issues/1/comments")[0]["body"].startswith("**mz**: merged\n\nMerged into generation-a at ")
+    assert "Depends on: t1 (#1)" in gh.issues[1]["body"]
+
+    gh.change_issue(3, state="deleted")
+    project.mz("resume", "--quiet", "--cycles", "2")
+    assert project.items()["t3"] == "merged"
+    assert [issue["state"] for issue in gh.issues] == ["closed", "closed", "deleted"]
+    printed = project.mz("finish", "--yes", FAKE_GH_FAULT="rate-limit").err
+    assert printed.count("are not up to date: `gh api` failed: HTTP 403: API rate limit") == 1
+    calls = len(gh.calls)
+    project.mz("record")
+    project.mz("replay")
+    project.mz("fork", "run/generation-a/t1/implement", "--agent", "maker", "--yes", "--quiet", code=None)
+    assert len(gh.calls) == calls, "what is repeated is not shown"

@@ -114,6 +114,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         "commands:\n  'a b': x\n  test: {run: '', timeout: 5x}\n"
         "workspace: {copy: [/etc/passwd], setup: ['']}\npull_requests: {remote: ''}\n"
         "budget: {run: a lot}\nlimits: {wait_max: 8d}\ndenied_paths: ['']\npass_environment: [A-B]\n"
+        "tracker: tasks.jsonl\n"
     )
     lines = [line for line in refused(tmp_path, text, MZ_BUDGET_FEATURE="-1").splitlines() if line.startswith("error")]
     name = "is not a name: use at most 64 letters, digits, `_` and `-`, beginning with a letter or digit"
@@ -133,6 +134,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         "error[MZ2009] mz.yaml:11:20 `limits.wait_max`: '8d' is not between a second and a week",
         "error[MZ2013] mz.yaml:12:16 `denied_paths[0]`: it is empty",
         "error[MZ2013] mz.yaml:13:20 `pass_environment[0]`: 'A-B' is not the name of an environment variable",
+        "error[MZ2013] mz.yaml:14:10 `tracker`: 'tasks.jsonl' is not a tracker",
     ]
 
 

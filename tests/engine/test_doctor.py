@@ -266,6 +266,7 @@ def test_a_bare_repository(tmp_path: Path, agent: Mapping[str, str]) -> None:
         ("base: elsewhere\n", "base", "there is no branch or commit `elsewhere`"),
         ("pull_requests: {strategy: draft}\n", "remote", "there is no remote 'origin'"),
         ("pull_requests: {strategy: draft}\n", "gh", "`gh` is not"),
+        ("tracker: github:acme/tally\n", "gh", "`gh` is not"),
     ],
 )
 def test_what_is_wrong_with_a_project(

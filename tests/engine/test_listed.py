@@ -18,6 +18,7 @@ from mz_engine.backlog.listed import (
     parse_json_lines,
 )
 from mz_engine.errors.diagnostics import MzError
+from mz_engine.forge.github import inert
 
 URL = "https://github.com/acme/tally/issues/{}"
 TEXT = "\n\nFind.\r\n\r\nFast.\n"
@@ -137,3 +138,18 @@ def test_halves_of_characters_are_removed() -> None:
     """JSON may hold them; no text with one can be stored."""
     item = listed_item(ListedItem(id="a", title="T\ud800itle", body="te\udfffxt"), "list", 0)
     assert (item.title, item.body) == ("Title", "text")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ask @ada and @acme/core", "ask @|ada and @|acme/core"),
+        ("Fixes #12, closes acme/tally#3, GH-4", "Fixes #|12, closes acme/tally#|3, GH-|4"),
+        ("see https://github.com/acme/tally/issues/5", "see https://github.com/acme/tally/issues/|5"),
+        ("https://github.com/acme/tally/pull/6", "https://github.com/acme/tally/pull/|6"),
+        ("<!-- mz r1/t9 -->", "<|!-- mz r1/t9 -->"),
+        ("# Files\n\n- a@b, 1 < 2, #", "# Files\n\n- a@|b, 1 < 2, #"),
+    ],
+)
+def test_texts_of_agents_notify_nobody_and_refer_to_nothing(text: str, shown: str) -> None:
+    assert inert(text) == shown.replace("|", "\u200b")

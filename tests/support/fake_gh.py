@@ -278,13 +278,49 @@ def api(texts: Arguments, arguments: list[str], state: State) -> str:
     labelled = re.fullmatch(r"repos/([^/]+/[^/]+)/issues\?([\w=&%+.-]*)", path)
     if labelled and method == "GET":
         query = dict(parse_qsl(labelled[2]))
-        issues = [issue for issue in state.get("issues", []) if query["labels"] in issue["labels"]]
+        issues = [shown_issue(issue) for issue in state.get("issues", []) if query["labels"] in issue["labels"]]
         return json.dumps(page(issues, urlencode({name: query[name] for name in ("per_page", "page")})))
+    if re.fullmatch(r"repos/[^/]+/[^/]+/issues", path) and method == "POST" and texts.get("input") == "-":
+        return json.dumps(shown_issue(new_issue(json.load(sys.stdin), path, state)))
+    numbered = re.fullmatch(r"repos/[^/]+/[^/]+/issues/(\d+)", path)
+    if numbered and (method == "GET" or (method == "PATCH" and texts.get("input") == "-")):
+        return json.dumps(shown_issue(change_issue(int(numbered[1]), method, state)))
     if logged and method == "GET" and logged[1] in state["logs"]:
         lines = state["logs"][logged[1]].splitlines()
         return "".join(f"\ufeff{MOMENT} {line}\n" for line in lines)
     sys.stdout.write('{"message":"Not Found","status":"404"}')
     stop(1, "gh: Not Found (HTTP 404)")
+
+
+def shown_issue(issue: dict[str, Any]) -> dict[str, Any]:
+    """An issue as GitHub's REST API shows it."""
+    return {**issue, "labels": [{"name": name, "color": "ededed"} for name in issue["labels"]]}
+
+
+def new_issue(issue: dict[str, Any], path: str, state: State) -> dict[str, Any]:
+    """Open an issue. Who may not write to the repository gets one without labels."""
+    if len(issue["title"]) > 256:
+        stop(1, "gh: Validation Failed (HTTP 422)")
+    issues = state.setdefault("issues", [])
+    number = 1 + max((other["number"] for other in issues), default=0)
+    url = f"https://github.com/{path.removeprefix('repos/')}/{number}"
+    labels = [] if state.get("read_only") else issue["labels"]
+    issues.append({**issue, "number": number, "labels": labels, "state": "open", "html_url": url})
+    result: dict[str, Any] = issues[-1]
+    return result
+
+
+def change_issue(number: int, method: str, state: State) -> dict[str, Any]:
+    """An issue, changed or not; one that was moved to another repository has another number there."""
+    issues: dict[int, dict[str, Any]] = {issue["number"]: issue for issue in state.get("issues", [])}
+    issue = issues.get(number) or stop(1, "gh: Not Found (HTTP 404)")
+    if issue["state"] == "deleted":
+        stop(1, "gh: This issue was deleted (HTTP 410)")
+    if method == "PATCH":
+        if state.get("read_only"):
+            stop(1, "gh: Must have admin rights to Repository. (HTTP 403)")
+        issue.update(json.load(sys.stdin))
+    return {**issue, "number": number + 1000} if issue["state"] == "moved" else issue
 
 
 def comment(issue: str | None, number: str | None, body: str, state: State) -> str:
@@ -354,7 +390,7 @@ def main(args: list[str]) -> int:
     texts, arguments = parse(verb, args[len(verb.split()) :])
     fault, _, only = os.environ.get("FAKE_GH_FAULT", "").partition("=")
     fault = fault if only in ("", verb) else ""
-    changes = verb in ("pr create", "run rerun") or texts.get("method") == "PATCH"
+    changes = verb in ("pr create", "run rerun") or texts.get("method") in ("PATCH", "POST")
     with kept(file) as state:
         state["calls"].append(args)
     refuse(fault, verb, texts)

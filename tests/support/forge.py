@@ -73,7 +73,7 @@ class FakeGh:
 
     def _read(self, what: str) -> list[Any]:
         with kept(self._state) as state:
-            result: list[Any] = state[what]
+            result: list[Any] = state.get(what, [])
             return result
 
     # what it is to say ------------------------------------------------------------------------------------------------
@@ -134,6 +134,20 @@ class FakeGh:
                     "html_url": url,
                 }
             )
+
+    @property
+    def issues(self) -> list[dict[str, Any]]:
+        return self._read("issues")
+
+    def change_issue(self, number: int, **values: object) -> None:
+        """As a person on the site would; the state may be `deleted` or `moved`."""
+        with kept(self._state) as state:
+            next(issue for issue in state["issues"] if issue["number"] == number).update(values)
+
+    def refuse_writing(self, read_only: bool = True) -> None:
+        """Nobody may set labels or change issues any more."""
+        with kept(self._state) as state:
+            state["read_only"] = read_only
 
     def delete_comments(self, list_name: str) -> None:
         with kept(self._state) as state:

@@ -15,7 +15,7 @@ from time import monotonic, sleep
 from types import FrameType
 
 from mz_engine.errors.diagnostics import MzError, format_diagnostic
-from mz_engine.model.config import Notifications, NotificationSubject
+from mz_engine.model.config import Config, Notifications, NotificationSubject
 from mz_engine.ports import OWN_PROBLEMS
 from mz_engine.run.process import RunProcess
 from mz_engine.run.settings import load_config
@@ -28,7 +28,7 @@ from mz_projections.views.model import RunView
 from mz_cli.app.context import ProjectLog, TextLoader, open_log
 from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import print_run, run_exit, run_status
-from mz_cli.live.issue_comments import IssueComments
+from mz_cli.live.issue_reports import IssueReports
 from mz_cli.live.milestones import live_text
 from mz_cli.live.progress import Progress, make_progress
 from mz_cli.terminal.console import print_note
@@ -161,21 +161,24 @@ def execute(root: Path, environment: Mapping[str, str], start_run: StartRun) -> 
     def observe(recorded: Recorded[Event]) -> None:
         view.on_event(recorded)
         notifier.on_event(recorded)
-        comments.on_event(recorded)
+        reports.on_event(recorded)
 
-    settings, shares = Notifications(on=()), False
+    config = Config(notify=Notifications(on=()))
     with suppress(MzError):  # Those of now, not those of the run, which may be old.
         config = load_config(root, environment, {}).config
-        settings, shares = config.notify, config.memory.share
     with RunProcess(root, environment, observe) as process:
         log = ProjectLog(root, process.store)
-        with make_progress(log, FOOTER) as view, closing(IssueComments(log, environment, view.show_text)) as comments:
-            notifier = Notifier(root, settings, environment, view.ring, view.show_text, log.load_text)
+        with make_progress(log, FOOTER) as view, closing(IssueReports(log, environment, view.show_text)) as reports:
+            if config.tracker is not None:
+                from mz_cli.live.tracker import Tracker  # Runs without one start faster without it.
+
+                reports.tracker = Tracker(log, config, environment, view.show_text)
+            notifier = Notifier(root, config.notify, environment, view.ring, view.show_text, log.load_text)
             start_run(process, view.show_text)
             with closing(notifier), handle_run_signals(process, view):
                 state = process.drive(lambda warning: view.show_text(format_diagnostic(warning)))
             assert state.started is not None
-            if shares and state.finished:
+            if config.memory.share and state.finished:
                 from mz_cli.common.memory import offer_learnings  # A run starts faster without it.
 
                 try:

@@ -53,6 +53,10 @@ class FrontMatter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Numbers of issues."""
 
 
+class IssueLabel(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+
+
 class Issue(msgspec.Struct, frozen=True, kw_only=True):
     """An issue as GitHub's REST API lists it."""
 
@@ -61,6 +65,7 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     html_url: str
     body: str | None = None
     state: str = "open"
+    labels: tuple[IssueLabel, ...] = ()
     pull_request: msgspec.Raw | None = None
     """Pull requests are listed among the issues."""
 

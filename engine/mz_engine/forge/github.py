@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import count
 from operator import attrgetter
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -29,6 +29,7 @@ from mz_engine.backlog.listed import Issue
 from mz_engine.git.files import write_bytes
 from mz_engine.git.process import ProgramResult, decode, read_tail, run_program, safe_environment
 from mz_engine.git.repository import run_git_as_user
+from mz_engine.model.config import Config
 from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER
 from mz_engine.ports import CiCheck, FeatureWorktree, PullRequest, RemoteError
 
@@ -73,6 +74,15 @@ CARET_ESCAPE = re.compile(r"\^\[\[[0-9;]*[A-Za-z]")
 """An escape sequence as newer versions of gh print it."""
 ERROR_MARK = "##[error]"
 """Start of the line that ends a failed step."""
+
+
+TRACKER_LABEL, READY, IN_PROGRESS, FAILED = "mz", "mz:ready", "mz:in-progress", "mz:failed"
+STATE_LABELS = frozenset({READY, IN_PROGRESS, FAILED})
+TITLE_CHARS_MAX, BODY_CHARS_MAX = 250, 60_000
+"""GitHub's are 256 and 65,536."""
+ACTIVE_TEXT = re.compile(r"(@(?=\w)|#(?=\d)|\bGH-(?=\d)|/(?:issues|pull|discussions)/(?=\d)|<(?=!--))", re.IGNORECASE)
+"""Mentions, references to issues, and comments in Markdown of GitHub."""
+GONE = re.compile(r"HTTP 404|HTTP 410")
 
 
 class MergeCommit(msgspec.Struct, frozen=True):
@@ -122,6 +132,27 @@ class IssueComment(msgspec.Struct, frozen=True):
     body: str | None = None
 
 
+class TrackedIssue(msgspec.Struct, frozen=True, kw_only=True):
+    """What an issue of the tracker is to be: title and body when it is opened, which people may then change; the others
+    at any time."""
+
+    mark: str
+    """A line of the body that no other issue has."""
+    title: str
+    body: str
+    label: str
+    """One of STATE_LABELS; empty: none, and the issue is closed."""
+    comment: str
+    """Written when something else changes; empty: none is."""
+
+    def changes(self, issue: Issue) -> dict[str, object]:
+        """Return the fields of an issue that are to change. One that a person closed stays closed."""
+        names = {label.name for label in issue.labels}
+        wanted_names = names - STATE_LABELS | {TRACKER_LABEL, self.label} - {""}
+        changes: dict[str, object] = {"labels": sorted(wanted_names)} if wanted_names != names else {}
+        return {**changes, "state": "closed"} if issue.is_open and not self.label else changes
+
+
 class ReviewComment(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody wrote about a pull request: a review, a comment on a line or a comment on the whole, as GitHub's
     REST API lists them."""
@@ -159,6 +190,12 @@ def gh_error(verb: str, result: ProgramResult) -> RemoteError:
     return RemoteError(f"`gh {verb}` failed: {result.stderr or f'it ended with exit code {result.exit_code}'}")
 
 
+def inert(text: str) -> str:
+    """Return the text as Markdown of GitHub that notifies nobody, refers to no other issue, so closes none, and has no
+    comment that is hidden."""
+    return ACTIVE_TEXT.sub("\\1\u200b", text)
+
+
 def forge_name(url: str) -> str | None:
     """Return `[HOST/]OWNER/NAME` for `gh --repo` from a remote's URL; None if it is no URL of a forge."""
     match = REMOTE_URL.fullmatch(url)
@@ -188,6 +225,15 @@ class GhForge:
         self._named_repository = repository
         safe = safe_environment(environment).items()
         self._environment = {name: value for name, value in safe if name not in VERBOSE_VARIABLES} | QUIET_VARIABLES
+
+    @classmethod
+    def of_tracker(cls, root: pathlib.Path, config: Config, environment: Mapping[str, str]) -> Self:
+        """Return the forge with the issues of `tracker`. Raises RemoteError if no repository is named."""
+        remote, repository = config.pull_requests.remote, (config.tracker or "").partition(":")[2]
+        forge = cls(root, remote, environment, repository)
+        if not forge.repository:
+            raise RemoteError(f"the remote {remote} is no repository of GitHub")
+        return forge
 
     # pull requests ----------------------------------------------------------------------------------------------------
     def find(self, branch: str, key: str) -> PullRequest | None:
@@ -266,6 +312,50 @@ class GhForge:
             payload = json.dumps({"body": body}, ensure_ascii=False)
             self._call_api(target[0], "--method", target[1], "--input", "-", stdin=payload)
 
+    def track(self, wanted: TrackedIssue, number: int | None) -> int | None:
+        """Open an issue, unless it has a number or one has its mark; make one that is there what is wanted. Return its
+        number; None: a person deleted or moved it."""
+        if number is None:
+            marked = (issue for issue in self._tracked.values() if wanted.mark in (issue.body or "").splitlines())
+            number = next((issue.number for issue in marked), None)
+        if number is None:
+            body = f"{wanted.body[:BODY_CHARS_MAX]}\n\n{wanted.mark}"
+            labels = [TRACKER_LABEL, *filter(None, (wanted.label,))]
+            fields = {"title": wanted.title[:TITLE_CHARS_MAX], "body": body, "labels": labels}
+            listed = self._tracked
+            del self._tracked  # They are listed again if the reply gets lost.
+            reply = self._call_api("issues", "--method", "POST", "--input", "-", stdin=json.dumps(fields))
+            issue = decode_reply(Issue, "gh api", reply.stdout)
+            self._tracked = {**listed, issue.number: issue}
+            return issue.number
+        current = self._tracked.get(number) or self._issue(number)
+        if current is not None and wanted.changes(current):
+            current = self._issue(number)  # People may have changed it since.
+        changes = wanted.changes(current) if current else {}
+        if changes and wanted.comment:
+            self.report(number, wanted.mark, wanted.comment)
+        if current is None or (changes and self._issue(number, changes) is None):
+            return None
+        return number
+
+    def _issue(self, number: int, changes: Mapping[str, object] = {}) -> Issue | None:
+        """Return an issue, changed if anything is to change; None: it was deleted or moved."""
+        flags = ("--method", "PATCH", "--input", "-") if changes else ()
+        result = self._call_api(f"issues/{number}", *flags, stdin=json.dumps(changes), check=False)
+        if result.exit_code and not GONE.search(result.stderr):
+            raise gh_error("api", result)
+        issue = None if result.exit_code else decode_reply(Issue, "gh api", result.stdout)
+        if issue is None or issue.number != number:
+            self._tracked.pop(number, None)
+            return None
+        self._tracked[number] = issue
+        return issue
+
+    @cached_property
+    def _tracked(self) -> dict[int, Issue]:
+        """The issues of the tracker, by number."""
+        return {issue.number: issue for issue in self.issues(TRACKER_LABEL)}
+
     # checks -----------------------------------------------------------------------------------------------------------
     def checks(self, number: int, head: Commit) -> tuple[CiCheck, ...] | None:
         """Return the checks of `head`. Gh does not report the commit of the checks, so the head is read before, and
@@ -330,12 +420,12 @@ class GhForge:
 
     def _run(self, *arguments: str, stdin: str = "", check: bool = True) -> ProgramResult:
         """Run `gh pr ...` or `gh run ...` on the repository; a failure is an error if `check` is set."""
-        repository_flags = ("--repo", self._repository) if self._repository else ()
+        repository_flags = ("--repo", self.repository) if self.repository else ()
         return self._run_gh(arguments[:2], (*repository_flags, *arguments[2:]), stdin, check)
 
     def _call_api(self, path: str, *flags: str, stdin: str = "", check: bool = True) -> ProgramResult:
         """Run `gh api` on a path below the repository's own address; a failure is an error if `check` is set."""
-        *host, owner, name = (self._repository or "{owner}/{repo}").split("/")
+        *host, owner, name = (self.repository or "{owner}/{repo}").split("/")
         host_flags = ("--hostname", *host) if host else ()
         return self._run_gh(("api",), (*host_flags, *flags, f"repos/{owner}/{name}/{path}"), stdin, check)
 
@@ -359,7 +449,7 @@ class GhForge:
         return result
 
     @cached_property
-    def _repository(self) -> str | None:
+    def repository(self) -> str | None:
         """`[HOST/]OWNER/NAME`; None: gh finds it."""
         if self._named_repository:
             return self._named_repository

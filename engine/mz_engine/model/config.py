@@ -64,6 +64,9 @@ RepositoryPath = Annotated[str, parsed_by(parse_path)]
 Branch = Annotated[str, parsed_by(parse_ref_name)]
 Pattern = Annotated[str, parsed_by(_parse_pattern)]
 ModelGlob = Annotated[str, matching(r"\S+", "the name of a model", "write it as `mz cost --by model` shows it")]
+Tracker = Annotated[
+    str, matching(r"github(:[\w.-]+(/[\w.-]+){1,2})?", "a tracker", "write github, or github:OWNER/REPO")
+]
 Day = Annotated[str, parsed_by(_parse_day, "write it as YYYY-MM-DD")]
 
 
@@ -422,6 +425,13 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
     backlog: Annotated[
         RepositoryPath, doc("The features: a file, Markdown or JSON Lines (*.jsonl), or github:[OWNER/NAME#]LABEL.")
     ] = "features.md"
+    tracker: Annotated[
+        Tracker | None,
+        doc(
+            "Where items that a plan created are shown as issues: github, the repository of `pull_requests.remote`, or "
+            "github:[HOST/]OWNER/REPO; absent: nowhere."
+        ),
+    ] = None
     integration: Annotated[
         Branch | None, doc("Branch of a run into which its items are merged, where the pipeline has one.")
     ] = None

@@ -126,6 +126,7 @@ def load_sources(
 
     lists_own_items = False
     errors = [*loaded.unknown_agents(), *_unknown_base(root, loaded, environment)]
+    errors += loaded.unknown_tracker(root, environment)
     warnings = list(loaded.warnings)
     try:
         material = load_valid_pipeline_files(root)

@@ -22,6 +22,7 @@ from mz_engine.decoding.text_file import read_text
 from mz_engine.decoding.yaml import YamlDocument, decode_yaml, format_yaml, parse_yaml
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.model.config import FILE_NAME, WRONG_NAMES, Coefficients, Config, Settings
+from mz_engine.ports import RemoteError
 from mz_engine.run.routing import RoutingSource, merge_routing, read_routing, without_agents
 
 WRONG_TEXT = "MZ2013"
@@ -34,7 +35,7 @@ CALIBRATION_HEADER = """\
 MEMORY_FILE = "memory.yaml"
 """Beside `mz.yaml`: the rules of the memory; every run pins them."""
 RUN_OPTIONS = frozenset({"agent", "autonomy", "parallel_max"})
-READ_AT_USE = frozenset({"backlog", "integration", "notify", "recordings", "sources", "specs"})
+READ_AT_USE = frozenset({"backlog", "integration", "notify", "recordings", "sources", "specs", "tracker"})
 """Settings of which a run keeps no value."""
 SETTINGS_TYPE = msgspec.inspect.type_info(Settings)
 
@@ -66,6 +67,18 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     def unknown_agents(self) -> Iterator[Diagnostic]:
         """Yield an error for each chosen agent that is neither built in nor described."""
         return _unknown_agents(self.config, self.document, self.origins)
+
+    def unknown_tracker(self, root: Path, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
+        """Yield an error for a tracker that names no repository, if the remote does not either."""
+        if self.config.tracker is not None:
+            from mz_engine.forge.github import GhForge  # Others need no forge.
+
+            try:
+                GhForge.of_tracker(root, self.config, environment)
+            except RemoteError as error:
+                hint = "write github:OWNER/REPO, or set `pull_requests.remote`"
+                wrong = MzError("MZ2013", f"`tracker`: {error}", hint=hint)
+                yield from self.with_location("tracker", wrong).diagnostics
 
 
 def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, object]) -> LoadedConfig:

@@ -210,7 +210,7 @@ def _project_checks(options: DoctorOptions, root: Path, loaded: LoadedConfig) ->
         "run-commands": lambda: run_commands_check(root, loaded, environment) if options.run_commands else None,
         "editor-schema": lambda: editor_schema_check(root),
         "remote": lambda: remote_check(root, config, environment, options.online) if delivers else None,
-        "gh": lambda: gh_check(root, environment, options.online) if delivers else None,
+        "gh": lambda: gh_check(root, environment, options.online) if delivers or config.tracker else None,
     }
 
 

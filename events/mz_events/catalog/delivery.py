@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mz_events.catalog.base import IntentEvent, OutcomeEvent
+from mz_events.catalog.base import ExternalEvent, IntentEvent, OutcomeEvent
 from mz_events.names import Commit, Digest, FeatureId, Path
 
 
@@ -182,6 +182,14 @@ class BranchesClosed(OutcomeEvent, frozen=True, kw_only=True, tag="branches.clos
 
     key: str
     branches: tuple[str, ...]
+
+
+class IssueOpened(ExternalEvent, frozen=True, kw_only=True, tag="issue.opened"):
+    """An issue shows an item of a run. In the stream `tracker/<run>`; issues in it are not opened again."""
+
+    feature: FeatureId
+    issue: str
+    """As `[HOST/]OWNER/NAME#NUMBER`."""
 
 
 class DeliveryFailed(OutcomeEvent, frozen=True, kw_only=True, tag="delivery.failed"):

@@ -1,17 +1,18 @@
-"""Comments of `mz run` and `mz resume` on the issues that a backlog consists of: what happens with each, in one comment
-per run. They decide nothing: a failure is only told."""
+"""What `mz run` and `mz resume` write on issues: comments on those that a backlog consists of, one per run, and the
+issues of the tracker. It decides nothing: a failure is only told."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from mz_engine.ports import RemoteError
 from mz_events.catalog.base import Event
 from mz_events.catalog.delivery import PullRequestOpened
 from mz_events.catalog.feature import FeatureStarted
-from mz_events.catalog.run import FeatureStopped, RunResumed
+from mz_events.catalog.run import FeatureStopped, ItemRequeued, ItemsAdded, RetryAccepted, RunResumed
 from mz_events.names import feature_stream
 from mz_events.store import Recorded
 from mz_projections.views.model import FeatureView
@@ -19,44 +20,60 @@ from mz_projections.views.model import FeatureView
 from mz_cli.app.context import ProjectLog
 from mz_cli.common.advice import status_label
 
+if TYPE_CHECKING:
+    from mz_cli.live.tracker import Tracker
+
 END_SECONDS = 60
-"""How long the end of a run waits for comments."""
+"""How long the end of a run waits for what is to be written."""
 QUIET_SECONDS = 2
 Job = tuple[str, str | None] | None
-"""Run and feature; without one all of the run; None: the end."""
+"""Run, and the feature whose issue gets a comment: None: all of the run, empty: none. None: the end."""
+COMMENTED = FeatureStarted | FeatureStopped | PullRequestOpened | RunResumed
+TRACKED = ItemsAdded | ItemRequeued | RetryAccepted
+"""What only the tracker shows."""
 
 
-class IssueComments:
+class IssueReports:
     """Comments on the issue of a feature when it starts or stops, when its pull request was opened, and when its run
-    continues; in its own thread, since `gh` is slow. A fork, which serves for comparison, tells nothing."""
+    continues, and keeps the tracker, if there is one; in its own thread, since `gh` is slow. A fork, which serves for
+    comparison, tells nothing."""
+
+    tracker: Tracker | None = None
 
     def __init__(self, log: ProjectLog, environment: Mapping[str, str], show_text: Callable[[str], object]) -> None:
         self._log, self._environment, self._show_text = log, environment, show_text
         self._jobs = SimpleQueue[Job]()
         self._written: dict[str, str] = {}
-        self._thread = Thread(target=self._work, name="issue comments", daemon=True)
+        self._thread = Thread(target=self._work, name="issue reports", daemon=True)
         self._thread.start()
 
     def on_event(self, recorded: Recorded[Event]) -> None:
         """Never raises, never waits."""
-        if isinstance(event := recorded.event, FeatureStarted | FeatureStopped | PullRequestOpened | RunResumed):
-            _, run, *feature = recorded.stream.split("/")
+        _, run, *feature = recorded.stream.split("/")
+        if isinstance(event := recorded.event, COMMENTED):
             self._jobs.put((run, event.feature if isinstance(event, FeatureStopped) else next(iter(feature), None)))
+        elif isinstance(event, TRACKED):
+            self._jobs.put((run, ""))
 
     def close(self) -> None:
         """Wait a while for what is to be written."""
         self._jobs.put(None)
         self._thread.join(QUIET_SECONDS)
         if self._thread.is_alive():
-            self._show_text("writing comments on issues")
+            self._show_text("writing on issues")
             self._thread.join(END_SECONDS)
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            run, name = job
+        run = ""
+        is_last = False
+        while not is_last:
+            job = self._jobs.get()
+            is_last, (run, name) = job is None, job or (run, "")
             try:
                 for feature in self._log.features(run) if name is None else (name,):
                     self._comment(run, feature)
+                if self.tracker and run and self._jobs.empty():  # What several events have changed is shown once.
+                    self.tracker.update(run, is_last)
             except Exception as error:  # Whatever it is, the run and later comments do not depend on it.
                 self._show_text(f"no comment on an issue: {error}")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from mz_cli.app.context import ProjectLog
-from mz_cli.live.issue_comments import IssueComments
+from mz_cli.live.issue_reports import IssueReports
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
@@ -35,8 +35,8 @@ class Desk:
         self.environment = {**self.gh.environment(), "PATH": str(self.program.parent)}
         self.comments = self.begin()
 
-    def begin(self) -> IssueComments:
-        return IssueComments(ProjectLog(self.program.parents[2], self.store), self.environment, self.printed.append)
+    def begin(self) -> IssueReports:
+        return IssueReports(ProjectLog(self.program.parents[2], self.store), self.environment, self.printed.append)
 
     def record(self, event: Event, stream: str, causation: str = "") -> None:
         for recorded in self.store.append([Append(StreamId(stream), None, (event,), causation)], 1):

@@ -1,0 +1,123 @@
+"""The tracker: items that a plan created, shown as issues of a forge. The log counts; nothing is read from issues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from time import monotonic
+
+from mz_engine.decide.items import may_begin_again
+from mz_engine.forge.github import FAILED, IN_PROGRESS, READY, GhForge, TrackedIssue, inert
+from mz_engine.model.config import Config
+from mz_engine.model.pins import Pins
+from mz_engine.ports import RemoteError
+from mz_engine.secrets import project_secrets
+from mz_events.catalog.delivery import IssueOpened
+from mz_events.catalog.run import ItemAdded
+from mz_events.names import FeatureId, run_stream, tracker_stream
+from mz_events.redaction.redactor import Secrets
+from mz_projections.run.fold import FeatureTrack, RunState, fold_run
+from mz_projections.views.model import RunView
+
+from mz_cli.app.context import ProjectLog
+from mz_cli.live.issue_reports import comment_text
+from mz_cli.terminal.text import single_line, strip_escapes
+
+PAUSE_SECONDS = 60
+"""How long nothing is written after a failure."""
+
+
+class Tracker:
+    """Makes the issues of a run equal to its log. Not thread-safe."""
+
+    def __init__(
+        self, log: ProjectLog, config: Config, environment: Mapping[str, str], show_text: Callable[[str], object]
+    ) -> None:
+        self._log, self._config, self._environment, self._show_text = log, config, environment, show_text
+        self._secrets = Secrets(project_secrets(log.root, environment))
+        self._shown: dict[FeatureId, tuple[str, int]] = {}
+        """What the issue of an item shows: its label, and how often it was begun."""
+        self._failed = set[FeatureId]()
+        """Items whose issue could not be written; they come last, so that they keep no other from it."""
+        self._messages = set[str]()
+        self._paused_until = 0.0
+
+    def update(self, run: str, is_last: bool = False) -> None:
+        """Write what differs. After a failure nothing is written for a while, unless this is the last time; it is told
+        once. A fork shows nothing."""
+        state = fold_run(self._log.store.read(run_stream(run)))
+        pins = self._log.load_pins(state.started.pins) if state.started else None
+        if pins is None or state.fork is not None or (monotonic() < self._paused_until and not is_last):
+            return
+        wanted = {
+            track.item.feature: (state_label(track, state, pins), track.attempts)
+            for track in state.tracks.values()
+            if track.item.made_by is not None
+        }
+        changed = [feature for feature in wanted if self._shown.get(feature) != wanted[feature]]
+        view = self._log.view(run) if changed else RunView(run=run)
+        try:
+            for feature in sorted(changed, key=lambda feature: feature in self._failed):
+                self._failed.add(feature)
+                self._show(view, state.tracks[feature].item, wanted[feature][0])
+                self._failed.discard(feature)
+                self._shown[feature] = wanted[feature]
+        except RemoteError as error:
+            self._paused_until = monotonic() + PAUSE_SECONDS
+            self._tell(f"the issues of the tracker {self._config.tracker} are not up to date: {error}")
+
+    @cached_property
+    def _forge(self) -> GhForge:
+        return GhForge.of_tracker(self._log.root, self._config, self._environment)
+
+    def _numbers(self, run: str) -> dict[FeatureId, int]:
+        """Return the numbers of the issues in this repository that the run has opened."""
+        numbers = dict[FeatureId, int]()
+        for event in (recorded.event for recorded in self._log.store.read(tracker_stream(run))):
+            if isinstance(event, IssueOpened) and event.issue.startswith(f"{self._forge.repository}#"):
+                numbers[event.feature] = int(event.issue.rpartition("#")[2])
+        return numbers
+
+    def _show(self, view: RunView, item: ItemAdded, label: str) -> None:
+        feature, shown, numbers = item.feature, view.find_feature(item.feature), self._numbers(view.run)
+        issue = TrackedIssue(
+            mark=f"<!-- mz {view.run}/{feature} -->",
+            title=self._inert(single_line(self._log.load_text(item.title))),
+            body=self._body(view.run, item, numbers),
+            label=label,
+            comment=comment_text(view.run, shown) if shown and label in (FAILED, "") else "",
+        )
+        number = self._forge.track(issue, numbers.get(feature))
+        if number is None:
+            issue_name = f"{self._forge.repository}#{numbers[feature]}"
+            self._tell(f"{issue_name}, the issue of {feature}, was deleted or moved; it is not opened again")
+        elif feature not in numbers:
+            opened = IssueOpened(feature=feature, issue=f"{self._forge.repository}#{number}")
+            self._log.append(opened, tracker_stream(view.run))
+            self._forge.track(issue, number)
+
+    def _body(self, run: str, item: ItemAdded, numbers: Mapping[FeatureId, int]) -> str:
+        needs = [f"{name} (#{numbers[name]})" if name in numbers else name for name in item.depends_on]
+        return "\n\n".join((
+            self._inert(strip_escapes(self._log.load_text(item.body))),
+            *([f"Depends on: {', '.join(needs)}"] if needs else []),
+            f"Proposed by `{item.made_by}` in the run `{run}`; more: `mz show {item.feature}`",
+        ))  # fmt: skip
+
+    def _inert(self, text: str) -> str:
+        """Return a text of an agent without secrets, and without what notifies people or refers to issues."""
+        return inert(self._secrets.redact(text))
+
+    def _tell(self, message: str) -> None:
+        if message not in self._messages:
+            self._messages.add(message)
+            self._show_text(message)
+
+
+def state_label(track: FeatureTrack, state: RunState, pins: Pins) -> str:
+    """Return the label of an item's state; empty: it is delivered."""
+    if track.is_delivered:
+        return ""
+    if track.has_ended:
+        return READY if may_begin_again(track, pins) and state.closing is None else FAILED
+    return IN_PROGRESS if track.admitted else READY
