@@ -357,8 +357,10 @@ def _generate_value(artifact: GeneratedArtifact, rule: FieldRule, number: int, r
             return rng.choice(rule.values or ("x",))
         case "number":
             return rng.randint(least, max(least, most))
-        case "texts":
-            return [_generate_text(artifact, 1, 60, number * 100 + at, rng) for at in range(many)]
+        case "texts" | "entries":
+            texts = [_generate_text(artifact, 1, 60, number * 100 + at, rng) for at in range(many)]
+            has_ids = rule.type == "entries" and rng.random() < 0.5
+            return [{"id": f"T{at + 1}", "text": text} for at, text in enumerate(texts)] if has_ids else texts
         case "names":
             is_reference = any(reference.field == rule.field for reference in artifact.rules_of(ReferencesIds))
             return [f"T{at + 1}" for at in range(max(number, least) if is_reference else many)][:most]

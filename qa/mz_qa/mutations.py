@@ -59,6 +59,7 @@ BAD_MEMBERS: Mapping[str, tuple[Any, ...]] = {
     "names": (7, "", "a name"),
     "paths": (7, "", *INVALID_PATHS),
     "objects": (7,),
+    "entries": (7, "", {"text": "w"}, {"id": "R1", "text": ""}, {"id": "a name", "text": "w"}),
 }
 """Values that no list of a type accepts."""
 

@@ -17,6 +17,7 @@ from mz_engine.git.workspace import GitWorkspace
 from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import BranchAdopted
+from mz_events.names import Commit
 
 from tests.cli.drive import Result, fork
 from tests.support import preloaded
@@ -139,7 +140,14 @@ def test_uc002_start_one_cycle_finish(project: Project) -> None:
     assert project.branches() == ["generation-a", "main", "task/generation-a-t3"], "what failed stays"
     lines = project.git("log", "--first-parent", "--format=%(trailers:key=Mz-Lines,valueonly)", "generation-a")
     assert lines.split() == ["code", "+1", "-0,", "tests", "+0", "-0"] * 2, "no line of a call that was refused"
+    detail, status = project.mz("show", "t1").out, project.status()
+    landed = project.git("log", "-1", "--format=%h", "--abbrev=8", "--grep=generation-a-t1'", "generation-a")
+    closed = f"closed: its head is kept as refs/mz/{status['run']}/closed/heads/task/generation-a-t1/"
+    assert f"merge: merged into generation-a at {landed}" in detail
+    assert f"{closed}{project.git('rev-parse', f'{landed}^2')}" in detail
+    assert "closed:" not in project.mz("show", "t3").out
     project.mz("finish", "--yes")
+    assert f"refs/mz/{status['run']}/closed/heads/task/generation-a-t3/" in project.mz("show", "t3").out
     assert (project.branches(), project.files("main")) == (["main"], ["old.go", "one.txt", "two.txt"])
     tasks = [json.loads(line) for line in project.git("show", "main:docs/generation-a.jsonl").splitlines()]
     assert [(task["id"], task["state"]) for task in tasks] == [("t1", "merged"), ("t2", "merged"), ("t3", "failed")]
@@ -148,6 +156,10 @@ def test_uc002_start_one_cycle_finish(project: Project) -> None:
     dated = sorted(tag.rpartition("-")[2] for tag in project.tags() if tag.startswith("v"))
     assert dated == ["code", "requirements"]
     assert "MZ5001" in project.mz("finish", "--yes", code=2).err
+    again = project.mz("run", code=2).err
+    assert "error[MZ5019] the tag generation-a-start exists already" in again
+    project.git("tag", "-d", "generation-a-start")
+    assert "MZ5019" in project.mz("run", code=2).err, "it would fail at its end, after everything was paid"
 
 
 def test_uc003_a_plan_is_bounded_and_leaves_a_record_of_each_call(project: Project) -> None:
@@ -254,6 +266,35 @@ def test_a_merge_that_was_cut_off_is_not_taken_for_work_of_people(
         process.drive()
     assert not [event for event in events if isinstance(event, BranchAdopted)]
     assert project.files("generation-a") == ["old.go", "one.txt", "three.txt", "two.txt"]
+
+
+def test_commits_of_people_on_a_merge_that_was_cut_off_are_taken_up_once(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance, left, events = GitWorkspace.advance, ["t1", "t2", "t3"], list[Event]()
+
+    def cut(*arguments: Any) -> Commit | None:
+        now = advance(*arguments)
+        if left.pop() == "t1":
+            raise CutOff
+        return now
+
+    with RunProcess(project.root, project.env, lambda recorded: None) as process:
+        process.start({}, ())
+        with monkeypatch.context() as patches:
+            patches.setattr(GitWorkspace, "advance", cut)
+            with pytest.raises(CutOff):
+                process.drive()
+    project.git("checkout", "-q", "generation-a")
+    project.repo.commit({"mine.txt": "mine\n"})
+    project.git("checkout", "-q", "main")
+    for _ in range(3):
+        with RunProcess(project.root, project.env, lambda recorded: events.append(recorded.event)) as process:
+            process.resume(None)
+            process.drive()
+    assert len([event for event in events if isinstance(event, BranchAdopted)]) == 1
+    project.mz("finish", "--yes")
+    assert "mine.txt" in project.files("main")
 
 
 def test_what_is_cancelled_at_rest_begins_no_cycle(project: Project) -> None:

@@ -15,6 +15,7 @@ from mz_engine.pipelines.load import load_pipeline
 from mz_engine.ports import CallSpec
 from mz_engine.prompts.render import load_templates
 from mz_events.catalog.base import Event
+from mz_events.catalog.feature import FeatureFailed
 from mz_events.catalog.run import (
     CycleEnded,
     CyclesAllowed,
@@ -25,7 +26,7 @@ from mz_events.catalog.run import (
     RunFinished,
     RunIdle,
 )
-from mz_events.names import Digest, run_stream
+from mz_events.names import Digest, FeatureId, feature_stream, run_stream
 from mz_events.store import Append
 from mz_projections.run.fold import RunState, fold_run
 from mz_qa.simulation import trial
@@ -128,10 +129,15 @@ def test_the_plan_is_told_what_there_is_already_and_repeats_are_left_out() -> No
     assert statuses(state)["t4"] == "merged"
 
 
-def test_entries_of_one_plan_with_the_same_title_become_items_of_their_own() -> None:
+def test_entries_with_one_title_become_items_of_their_own_where_the_rules_allow_it() -> None:
+    pinned = pins()
+    proposals = pinned.rules["proposals"]
+    allowing = replace(proposals, rules=tuple(rule for rule in proposals.rules if rule.id != "proposals.titles"))
     alike = proposal("one") + proposal("one").replace("id: one", "id: again")
     generation = Generation(
-        (alike + proposal("two", "again"), "[]\n"), lambda item, *_: {"again.txt": "1"} if item == "t2" else None
+        (alike + proposal("two", "again"), "[]\n"),
+        lambda item, *_: {"again.txt": "1"} if item == "t2" else None,
+        replace(pinned, rules={**pinned.rules, "proposals": allowing}),
     )
     state = generation.drive()
     assert [event.duplicates for event in generation.events(ItemsAdded)] == [(), ()]  # type: ignore[attr-defined]
@@ -323,3 +329,28 @@ def test_a_task_leaves_a_file_of_its_own_and_must_change_something_beside_it() -
 
     idle = Generation((proposal("one"), *["[]\n"] * 2), lambda *_: {}, pinned)
     assert statuses(idle.drive())["t1"] == "failed", "its own file is no work"
+
+
+def test_requirements_with_ids_are_read_like_sentences() -> None:
+    plan = proposal("one").replace("'R1: R-1 of one'", "{id: R1, text: it is there}")
+    generation = Generation((plan, "[]\n"))
+    assert statuses(generation.drive())["t1"] == "merged"
+    assert "- R1: it is there\n> - R2: R-1 of one" in generation.prompts["t1/implement/-/1/1/agent.builder"]
+
+
+def test_a_plan_with_one_title_twice_is_sent_back() -> None:
+    twice = proposal("one") + proposal("two").replace("R-1 two", "r-1  ONE")
+    generation = Generation((twice, "[]\n"))
+    assert statuses(generation.drive())["plan-1"] == "failed"
+    assert "the tasks 1 (one) and 2 (two) have the same" in generation.prompts["plan-1/plan/-/1/2/agent.builder"]
+
+
+def test_an_agent_that_prints_nothing_fails_with_that_reason() -> None:
+    generation = Generation()
+    generation.world.script = lambda spec, files: ScriptedReply(stdout=b"\n")
+    assert statuses(generation.drive())["plan-1"] == "failed"
+    stream = generation.world.store.read(feature_stream(trial.RUN, FeatureId("plan-1")))
+    [failed] = [recorded.event for recorded in stream if isinstance(recorded.event, FeatureFailed)]
+    assert failed.code == "no-terminal"
+    assert failed.detail is not None
+    assert generation.world.blobs.get(failed.detail) == b"the agent's program printed nothing"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from msgspec.structs import replace
 from mz_engine.decide.items import created_items, own_texts
 from mz_engine.decide.run import AwaitEvents, RunAction, decide_run
@@ -29,6 +31,7 @@ from mz_events.catalog.run import (
     RunStarted,
 )
 from mz_events.names import Commit, FeatureId, Path, RunId
+from mz_projections.run.fold import FeatureTrack
 from mz_qa.simulation import trial
 
 from tests.support.steps import BASE, DIGEST, given_run
@@ -104,6 +107,14 @@ def test_everything_waits_for_the_first_item() -> None:
     assert isinstance(then(backlog, own("start"), FeatureAdmitted(feature=FeatureId("start"))), AwaitEvents)
     assert then(backlog, own("start"), *did("start", FAILED)) == RunIdle()
     assert then(backlog, *DELIVERED_START) == FeatureAdmitted(feature=FeatureId("b"), starts_from=(HEADS["start"],))
+
+
+def test_a_list_of_many_items_costs_what_each_of_them_costs() -> None:
+    state = given_run(STARTED, *PLANNED, made("t1"), FeatureAdmitted(feature=FeatureId("t1")))
+    others = {name: FeatureTrack(item=made(name)) for name in (f"t{number}" for number in range(2, 15_000))}
+    before = time.process_time()
+    assert isinstance(decide_run(replace(state, tracks=state.tracks | others), PINS), AwaitEvents)
+    assert time.process_time() - before < 1
 
 
 def test_a_cycle_plans_and_each_item_starts_where_the_branch_is() -> None:

@@ -122,6 +122,7 @@ def events_of(world: World) -> list[Event]:
         ('writable: ["*.txt"]', OUTPUTS, False),
         ("for_each: {artifact: plan}", OUTPUTS.replace("{feature}", "{unit}"), False),
         (REVIEW, OUTPUTS, False),
+        ('deliver: [{tag: "{item}-written"}]', OUTPUTS, False),
         ("", OUTPUTS.replace("{feature}", "*"), False),
         ("", "outputs: [{artifact: text, rules: note}]", False),
     ],

@@ -107,6 +107,15 @@ def test_timeouts_are_checked(text: str, summary: str) -> None:
     assert str(caught.value).splitlines()[0] == summary
 
 
+def test_a_key_of_an_earlier_version_is_refused_with_what_replaces_it() -> None:
+    with pytest.raises(MzError) as caught:
+        PipelineSource(name="p.yaml", text="pipeline: p\nversion: 1\nterminal: delivered\nphases: []\n").parse()
+    assert str(caught.value).splitlines()[:2] == [
+        "error[MZ2005] p.yaml:3:1 unknown key `terminal`",
+        "hint: leave it out: how a feature ends follows from the steps under `deliver`",
+    ]
+
+
 @pytest.mark.parametrize("text", ["", "phases: 5", "phases: [5, {timeout: 5}, {timeout: {total: [1]}}]", "- a"])
 def test_odd_forms_are_refused_by_form(text: str) -> None:
     with pytest.raises(MzError) as caught:

@@ -60,6 +60,10 @@ def test_a_code_block_that_cannot_be_read_is_what_the_message_is_about() -> None
     ("- id: parse", "- name: parse", "id"),
     ("- id: manual", "- id: parse", "unique"),
     ("say it in the manual", "x" * 300, "title"),
+    ("FR-003: say it in the manual", "fr-003: Refuse a  month outside 1 to 12", "titles"),
+    ("requirements: [R1 a, R2 b]", "requirements: [{id: R1, text: a}, {id: R1, text: b}]", "document_requirements"),
+    ("requirements: [R1 a, R2 b]", "requirements: [{id: R1}, R2 b]", "document_requirements"),
+    ("requirements: [R1 a, R2 b]", "requirements: [{id: [], text: a}, R2 b]", "document_requirements"),
     ("deliverable_type: documentation", "deliverable_type: both", "type"),
     ("files: [docs/manual.md]", "files: [../manual.md]", "files"),
     ("requirements: [R1 a, R2 b, R3 c, R4 d, R5 e]", "requirements: [R1 a]", "requirements"),
@@ -77,3 +81,16 @@ def test_a_code_block_that_cannot_be_read_is_what_the_message_is_about() -> None
 def test_an_edit_breaks_the_rule(old: str, new: str, rule: str) -> None:
     assert old in TASK
     assert rule in broken(TASK.replace(old, new))
+
+
+def test_what_two_tasks_share_is_said_with_both() -> None:
+    text = TASK.replace("say it in the manual", "Refuse a month outside 1 to 12")
+    (finding,) = validate(RULES, text, "reply", Limits(), {})
+    assert 'the tasks 1 (parse) and 2 (manual) have the same `title`: "FR-003: Refuse a month' in finding.message
+
+
+def test_entries_may_be_sentences_or_objects_with_ids() -> None:
+    mixed = TASK.replace("[R1 a, R2 b]", "[{id: R1, text: a}, R2 b]").replace(
+        "[AC1 a, AC2 b,", "[{id: AC1, text: a}, AC2 b,"
+    )
+    assert broken(mixed) == set()

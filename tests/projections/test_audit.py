@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -42,7 +43,7 @@ from mz_projections.cost.totals import totals
 from mz_projections.feature.calls import paid_calls
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import progress_of
-from mz_projections.run.pins import PinnedConfig, PinnedRun, decode_pinned
+from mz_projections.run.pins import PinnedConfig, PinnedPhase, PinnedPipeline, PinnedRun, decode_pinned
 from mz_projections.views.run import run_view
 from mz_qa.simulation import trial
 
@@ -268,6 +269,28 @@ def test_a_delivery_of_artifacts_alone_is_a_remark(changed: tuple[str, ...], is_
     planned = [replace(event, path=path) if isinstance(event, ArtifactParsed) else event for event in steps.planned()]
     kinds = [gap.kind for gap in audit("r1", run_of(feature=(*planned, delivered)), PinnedRun()).all_gaps]
     assert ("unchanged" in kinds) is is_remark
+
+
+@pytest.mark.parametrize(
+    ("phase", "edits", "is_remark"),
+    [
+        (PinnedPhase("plan", outputs=({"artifact": "plan", "rules": "plan"},)), {}, False),
+        (PinnedPhase("plan", outputs=({"artifact": "plan", "path": "plan.md", "rules": "plan"},)), {}, True),
+        (PinnedPhase("plan", writable=("**",)), {}, True),
+        (PinnedPhase("plan", edit="seed"), {"seed": {}}, True),
+        (PinnedPhase("plan", edit="seed"), {}, False),
+        (PinnedPhase("other"), {}, True),
+    ],
+)
+def test_what_may_change_nothing_is_not_expected_to(phase: PinnedPhase, edits: dict[str, Any], is_remark: bool) -> None:
+    pinned = PinnedRun(PinnedPipeline((phase,)), PinnedConfig(edits=edits))
+    kinds = [
+        gap.kind
+        for gap in audit(
+            "r1", run_of(feature=(*steps.planned(), replace(DELIVERED, changed_paths=()))), pinned
+        ).all_gaps
+    ]
+    assert {"unchanged", "untested"}.intersection(kinds) == ({"unchanged", "untested"} if is_remark else set())
 
 
 def test_refused_messages() -> None:

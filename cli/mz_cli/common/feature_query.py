@@ -14,6 +14,7 @@ from mz_projections.views.model import ArtifactView, CallView, CommitView, Featu
 from mz_cli.app.context import TextLoader
 from mz_cli.common.advice import RunContext
 from mz_cli.common.run_text import FeatureStatus, feature_status
+from mz_cli.common.worktree_diff import closed_ref
 from mz_cli.terminal.json import Shape, Tokens, shape_of
 
 
@@ -114,6 +115,8 @@ class FeatureDetail(FeatureStatus, frozen=True, kw_only=True):
     commands: tuple[CommandShape, ...]
     commits: tuple[CommitView, ...]
     changed_paths: tuple[str, ...]
+    closed_ref: str | None
+    """Ref that keeps the head of the branch, which was deleted; null: the branch was not, or the head is not kept."""
 
 
 class DetailOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +156,7 @@ def feature_detail(
         feature_status(view, run, context),
         part,
         run=run,
+        closed_ref=closed_ref(context.root, run, view.branch) if view.branch else None,
         history=tuple(_phase_shape(phase, view, options) for phase in part.phases),
         calls=tuple(_attempt_shape(call, options, load_text) for call in part.calls),
         commands=tuple(

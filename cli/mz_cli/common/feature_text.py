@@ -62,6 +62,7 @@ def _head_lines(detail: FeatureDetail) -> Iterator[Line]:
         "run": detail.run,
         "status": f"{detail.status}{code_suffix(detail.code)}",
         "branch": f"{detail.branch} -> {detail.target}" if detail.branch else None,
+        "closed": f"its head is kept as {detail.closed_ref}" if detail.closed_ref else None,
         "merge": landing_text(detail.landed.branch, detail.landed.commit) if detail.landed else None,
         "tags": ", ".join(detail.tags),
         "pull request": detail.pull_request,

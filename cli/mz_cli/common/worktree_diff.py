@@ -1,4 +1,4 @@
-"""Patch between two captures of a worktree, for display."""
+"""What git has of a feature, for display: the patch between two captures, the head of a closed branch."""
 
 from __future__ import annotations
 
@@ -31,6 +31,16 @@ def patch(root: Path, before: Commit, after: Commit, excluded: frozenset[str]) -
     except RepositoryUnusable:
         return CAPTURES_MISSING
     return Secrets(project_secrets(root, os.environ)).redact(text.decode("utf-8", "replace"))
+
+
+def closed_ref(root: Path, run: str, branch: str) -> str | None:
+    """Return the ref that keeps the head of a branch that was closed; None: it is there, or `mz clean` ran."""
+    patterns = (f"refs/heads/{branch}", f"refs/mz/{run}/closed/heads/{branch}/")
+    try:
+        refs = _git(root, "for-each-ref", "--sort=creatordate", "--format=%(refname)", *patterns).decode().split()
+    except RepositoryUnusable:
+        return None
+    return refs[-1] if refs and patterns[0] not in refs else None
 
 
 def _git(root: Path, *args: str) -> bytes:

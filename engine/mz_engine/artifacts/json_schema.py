@@ -77,6 +77,10 @@ def _member_schema(field: FieldRule, fields: Sequence[FieldRule], limits: Limits
             return _object_schema(fields, field.field, limits)
         case "names":
             return NAME_SCHEMA
+        case "entries":
+            text = {"type": "string", "minLength": 1}
+            properties = {"id": NAME_SCHEMA, "text": text}
+            return {"anyOf": [text, {"type": "object", "properties": properties, "required": list(properties)}]}
         case "paths":
             return {"type": "string", "minLength": 1, "maxLength": PATH_BYTES_MAX}
     return {"type": "string", "minLength": 1}

@@ -417,12 +417,20 @@ def value_problem(rule: kinds.FieldRule, value: Any, minimum: int, maximum: int 
         return f"must be a list, not {type_noun(value)}"
     problems = ((number, member_problem(rule.type, member)) for number, member in enumerate(value, 1))
     member_problems = (f"entry {number} {problem}" for number, problem in problems if problem)
-    return size_problem(len(value), "entries", minimum, maximum) or next(member_problems, "")
+    problem = size_problem(len(value), "entries", minimum, maximum) or next(member_problems, "")
+    ids = (
+        [member["id"] for member in value if isinstance(member, dict)] if rule.type == "entries" and not problem else ()
+    )
+    return problem or next((f"has the id {name} twice" for name, count in Counter(ids).items() if count > 1), "")
 
 
 def member_problem(kind: str, member: Any) -> str:
     if kind == "objects":
         return "" if isinstance(member, dict) else f"must be an object, not {type_noun(member)}"
+    if kind == "entries" and isinstance(member, dict):
+        name, member = member.get("id"), member.get("text")
+        if not isinstance(name, str) or not NAME.match(name):
+            return f"needs an `id` that is a name, not {quote_value(name)}"
     if problem := text_problem(member, 1, None):
         return problem
     if kind == "names" and not NAME.match(member):
@@ -463,12 +471,15 @@ def quote_value(value: Any) -> str:
 
 
 def unique_values(rule: kinds.UniqueIds, subject: ArtifactSubject) -> Iterator[RuleViolation]:
-    used_values: set[str] = set()
+    first_users: dict[str, str] = {}
     for number, item in enumerate(subject.items, 1):
+        label = subject.label(item, number)
         for value in subject.values(item, rule.field or ""):
-            if value in used_values:
-                yield RuleViolation(line=item.line, location=f"[{number}].{rule.field}", actual=quote_value(value))
-            used_values.add(value)
+            comparable = " ".join(value.casefold().split()) if rule.ignore_case else value
+            if comparable in first_users:
+                users, location = f"{first_users[comparable]} and {label}", f"[{number}].{rule.field}"
+                yield RuleViolation(line=item.line, location=location, item_label=users, actual=quote_value(value))
+            first_users.setdefault(comparable, label)
 
 
 def valid_references(rule: kinds.ReferencesIds, subject: ArtifactSubject) -> Iterator[RuleViolation]:

@@ -96,7 +96,8 @@ def _start_or_release(state: RunState, pins: Pins) -> RunAction | None:
         failed_dependency = _failed_dependency(state, track) if track.item.depends_on and not track.admitted else None
         if failed_dependency is not None and track.held_by != failed_dependency and not track.has_ended:
             return ItemHeld(feature=FeatureId(feature), blocked_by=failed_dependency)
-    if sum([track.active for track in state.tracks.values()]) >= pins.config.parallel_max:
+    active = [track for track in state.tracks.values() if track.active]
+    if len(active) >= pins.config.parallel_max:
         return None
     # Started features first, then by priority, then as listed.
     for track in sorted(
@@ -106,16 +107,17 @@ def _start_or_release(state: RunState, pins: Pins) -> RunAction | None:
             assert track.last_stop is not None
             assert track.last_stop.hold is not None
             return FeatureReleased(feature=track.item.feature, hold=track.last_stop.hold)
-        if not track.admitted and not track.has_ended and _is_ready(state, track, pins):
+        if not track.admitted and not track.has_ended and _is_ready(state, track, active, pins):
             return _admit(state, track, pins)
     return None
 
 
-def _is_ready(state: RunState, track: FeatureTrack, pins: Pins) -> bool:
-    """Return True if every dependency is delivered, by any run, and merged if the pipeline requires that."""
+def _is_ready(state: RunState, track: FeatureTrack, active: list[FeatureTrack], pins: Pins) -> bool:
+    """Return True if every dependency is delivered, by any run, and merged if the pipeline requires that, and the kind
+    allows one more beside those that are worked on."""
     kind = pins.pipeline.find_kind(track.item.kind)
     if kind.parallel is not None:
-        others = [other for other in state.tracks.values() if other.active and other.item.kind == kind.kind]
+        others = [other for other in active if other.item.kind == kind.kind]
         if len(others) >= pins.config.limits.resolve(kind.parallel):
             return False
         if any(not set(track.item.files).isdisjoint(other.item.files) for other in others):

@@ -132,7 +132,8 @@ def _decode_struct(
             if item is not None or fields[key].required:
                 decoded[key] = _decode(item, fields[key].type, (*key_path, key), errors)
             continue
-        hint = did_you_mean(key, (name for name in fields if name not in value))
+        replaced = getattr(kind.cls, "REPLACED", {}).get(key)
+        hint = replaced or did_you_mean(key, (name for name in fields if name not in value))
         parent = f" in `{format_key_path(key_path)}`" if key_path else ""
         message = f"unknown key `{key[:80]}`{parent}"
         errors.append(DecodeError(key_path=(*key_path, key), code="MZ2005", message=message, hint=hint))

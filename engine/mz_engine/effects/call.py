@@ -64,6 +64,7 @@ NO_OTHER_AGENT = "no-other-agent"
 CALL_LOST = Problem(kind=ProblemClass.TRANSIENT, code="lost")
 NOT_STARTED_CODES = frozenset({"tool-missing", "unstartable"})
 """Problem codes of calls that cost nothing, since no process started."""
+PRINTED_NOTHING = "the agent's program printed nothing"
 WORKTREE_LOST = Problem(kind=ProblemClass.PHASE, code="worktree-lost")
 WORKTREE_CODES = frozenset({"worktree-busy", "worktree-lost", "worktree-unusable"})
 """Codes of RepositoryUnusable for what an agent can do to its worktree."""
@@ -260,9 +261,10 @@ def parse_reply(action: ParseReply, context: StepContext) -> Effect:
     ended_at_us = context.unit_run.ended_at_us
     price = yield from call_port(Prices.price, reading.usage, ended_at_us)
     problem = CALL_LOST if isinstance(outcome, AgentLost) else reading.problem
-    if problem is not None and problem.detail is None and reading.problem_detail:
-        detail = yield from put_blob(reading.problem_detail)
-        problem = replace(problem, detail=detail)
+    if problem is not None and problem.detail is None:
+        is_silent = isinstance(outcome, AgentReplied) and not result.stdout.strip()
+        text = reading.problem_detail or (PRINTED_NOTHING if is_silent else "")
+        problem = replace(problem, detail=(yield from put_blob(text)) if text else None)
     parsed = ReplyParsed(
         ref=outcome.ref,
         parser=reading.parser,

@@ -90,4 +90,6 @@ def _body(fields: Mapping[str, Any]) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, list):
         return "\n".join(f"- {_text(entry)}" for entry in value)
+    if isinstance(value, dict) and value.keys() == {"id", "text"}:
+        return f"{value['id']}: {value['text']}"
     return ", ".join(f"{key}: {_text(part)}" for key, part in value.items()) if isinstance(value, dict) else str(value)

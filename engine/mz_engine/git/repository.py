@@ -68,9 +68,9 @@ def branch_commit(root: pathlib.Path, name: str, environment: Mapping[str, str] 
     raise RepositoryUnusable("no-base", f"there is no branch or commit `{name}`; {hint}")
 
 
-def branch_exists(root: pathlib.Path, name: str, environment: Mapping[str, str]) -> bool:
-    """Return True if there is a local branch of this name."""
-    return run_git_as_user(root, environment, "rev-parse", "--quiet", "--verify", f"refs/heads/{name}").exit_code == 0
+def ref_exists(root: pathlib.Path, name: str, environment: Mapping[str, str]) -> bool:
+    """Return True if there is a ref of this name, such as `heads/main`."""
+    return run_git_as_user(root, environment, "rev-parse", "--quiet", "--verify", f"refs/{name}").exit_code == 0
 
 
 def is_ancestor(git: Git, old: str, new: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -454,6 +454,10 @@ Check = PathsCheck | AddedCheck | RequestCheck | ValueCheck | FirstCheck | NoLea
 
 
 class Pipeline(PipelineStruct, frozen=True, kw_only=True):
+    REPLACED: ClassVar[Mapping[str, str]] = {
+        "terminal": "leave it out: how a feature ends follows from the steps under `deliver`"
+    }
+    """Keys of earlier versions, and what to do instead."""
     pipeline: str
     version: int
     dependencies: Literal["stacked", "merged"] = "stacked"

@@ -93,6 +93,8 @@ class UniqueIds(RuleBase, frozen=True, kw_only=True, tag="unique"):
     prose."""
 
     field: str | None = None
+    ignore_case: bool = False
+    """Values of the field that differ in case and white space alone are equal."""
     pattern: str | None = None
 
 
@@ -161,7 +163,8 @@ EVERY_ITEM = FieldCondition()
 
 
 class FieldRule(RuleBase, frozen=True, kw_only=True, tag="field"):
-    """One field of every item. `min` and `max` count characters of texts, entries of lists, or bound a number."""
+    """One field of every item. `min` and `max` count characters of texts, entries of lists, or bound a number.
+    `entries` are texts, or objects with `text` and an `id` that no other has."""
 
     field: str
     """`verification.method` is a field of the mapping in another one."""
@@ -169,7 +172,7 @@ class FieldRule(RuleBase, frozen=True, kw_only=True, tag="field"):
     """Only items for which this holds have to fulfil the rule."""
     aliases: tuple[str, ...] = ()
     """Other accepted names."""
-    type: Literal["text", "name", "texts", "names", "paths", "number", "choice", "objects"]
+    type: Literal["text", "name", "texts", "names", "paths", "number", "choice", "objects", "entries"]
     optional: bool = False
     min: Limit = 0
     max: Limit | None = None

@@ -6,6 +6,7 @@ other's outputs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
@@ -150,6 +151,10 @@ def _check_kinds(pipeline: Pipeline) -> Iterator[LintFinding]:
                 yield LintFinding((*route, key), "MZ3016", message)
             elif "integration" in placeholders and not pipeline.integration:
                 yield LintFinding((*route, key), "MZ3031", "the pipeline has no `integration`, which names that branch")
+        for other in pipeline.items:
+            if "output" in other.sources and re.fullmatch(rf"{re.escape(other.kind[:1])}\d+", kind.kind):
+                message = f"`{kind.kind[:80]}` is the name of an item, as outputs create them for `{other.kind[:80]}`"
+                yield LintFinding((*route, "kind"), "MZ3031", message)
         if kind.sources != ("start",) and "item" not in PLACEHOLDER.findall(kind.branch):
             yield LintFinding((*route, "branch"), "MZ3031", "two items would have the same branch: `{item}` is missing")
         yield from _check_limits(kind, route, "attempts", "parallel")

@@ -40,10 +40,10 @@ from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.git.repository import (
     base_commit,
     branch_commit,
-    branch_exists,
     has_remote,
     lfs_files,
     open_repository,
+    ref_exists,
     reject_tracked_folder,
     run_git_as_user,
     submodules,
@@ -53,7 +53,7 @@ from mz_engine.git.workspace import fetches_submodules
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import FILE_NAME, Config, Models
 from mz_engine.model.pins import Pins, decode_pins
-from mz_engine.model.pipeline import Pipeline, Tier
+from mz_engine.model.pipeline import Pipeline, TagStep, Tier
 from mz_engine.paths import BLOBS_FOLDER, MZ_FOLDER, READ_MODELS_FILE
 from mz_engine.pipelines.lint_phase import KnownNames
 from mz_engine.pipelines.load import (
@@ -70,6 +70,7 @@ from mz_engine.pricing.table import known_models, price_table
 from mz_engine.processes.container import Container, container_of
 from mz_engine.processes.environment import git_directory
 from mz_engine.processes.supervise import best_level, can_confine, can_hide
+from mz_engine.ref_names import INTEGRATION, fill
 from mz_engine.run.intake import BacklogIntake, PutText, take_items
 from mz_engine.run.routing import routing_problems
 from mz_engine.run.settings import MEMORY_FILE, READ_AT_USE, LoadedConfig, load_config, read_memory_rules
@@ -166,7 +167,7 @@ def _unmergeable_base(
 ) -> Iterator[Diagnostic]:
     """Yield an error for a base that is no local branch, if the pipeline merges into it."""
     base, merges = loaded.config.base, any("merge" in phase.deliver for phase in pipeline.phases)
-    if base and merges and not branch_exists(root, base, environment):
+    if base and merges and not ref_exists(root, f"heads/{base}", environment):
         message = f"`base`: {pipeline.pipeline} merges into it, and {base} is no local branch"
         hint = f"name a local branch, or make one: `git branch NAME {base}`"
         yield from loaded.with_location("base", MzError("MZ2013", message, hint=hint)).diagnostics
@@ -210,9 +211,7 @@ def make_plan(
     warnings = (*warnings, *gaps, *unseen, *weak_isolation(), *intake.warnings)
     reject_own_ids(pins, items)
     integration = unfinished.started.integration if unfinished and unfinished.started else new_integration(pins)
-    if integration and unfinished is None and branch_exists(root, integration, environment):
-        hint = "set `integration:` in mz.yaml or MZ_INTEGRATION to another name, or leave it out: it is the time then"
-        raise MzError("MZ5019", f"the branch {integration} exists already", hint=hint)
+    reject_used_names(root, pins, "" if unfinished else integration, environment)
     return RunPlan(
         pins=pins,
         base=base,
@@ -239,6 +238,16 @@ def reject_own_ids(pins: Pins, items: Iterable[BacklogItem]) -> None:
             )
             for item in clashing
         )
+
+
+def reject_used_names(root: Path, pins: Pins, integration: str, environment: Mapping[str, str]) -> None:
+    """Raise MzError (MZ5019) if there is an integration branch of this name already, or a tag that is named by it."""
+    tags = (step.tag for phase in pins.pipeline.phases for step in phase.deliver if isinstance(step, TagStep))
+    named = (fill(tag, {INTEGRATION: integration}) for tag in tags if f"{{{INTEGRATION}}}" in tag)
+    for noun, name in (("branch", f"heads/{integration}"), *(("tag", f"tags/{tag}") for tag in named)):
+        if integration and ref_exists(root, name, environment):
+            hint = "set `integration:` in mz.yaml or MZ_INTEGRATION to another name; without, it is made from the time"
+            raise MzError("MZ5019", f"the {noun} {name.partition('/')[2]} exists already", hint=hint)
 
 
 def new_integration(pins: Pins) -> str:

@@ -31,7 +31,7 @@ from mz_events.catalog.run import (
     RunForked,
     RunStarted,
 )
-from mz_events.names import PROJECT_STREAM, Commit, Digest, FeatureId, RunId, feature_stream, run_stream
+from mz_events.names import PROJECT_STREAM, Digest, FeatureId, RunId, feature_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, StoreUnusable
 from mz_projections.read_models.store import ReadModelStore
@@ -222,19 +222,14 @@ class RunProcess:
         coordinator.resume(self._provenance(corrected), isolation_levels(corrected.config))
 
     def _adopt_commits(self, coordinator: Coordinator) -> None:
-        """Record commits of people on top of the run's integration branch. Raises MzError (MZ5021) if it lacks what the
-        run merged into it."""
+        """Record commits of people on top of the run's integration branch, once each merge into it has its outcome.
+        Raises MzError (MZ5021) if it lacks what the run merged into it."""
         started, workspace = coordinator.state.started, self._machine.workspace
         if started is None or not started.integration:
             return
         own = newest_head(coordinator.state, coordinator.pins, started.integration)
         now = workspace.target_head(None, started.integration)
-        if (
-            own is None
-            or now == own
-            or now in self._merges_made(coordinator)
-            or (now is None and coordinator.state.closing is not None)
-        ):
+        if own is None or now == own or (now is None and coordinator.state.closing is not None):
             return  # An end that was interrupted may have deleted the branch.
         if now is None or not workspace.contains(now, own):
             state = f"is at {now[:8]}, without" if now else "is gone, with"
@@ -243,12 +238,13 @@ class RunProcess:
             )
             hint += f"; or `mz cancel {started.run}`"
             raise MzError("MZ5021", f"{started.integration} {state} what run {started.run} merged", hint=hint)
-        coordinator.append((BranchAdopted(branch=started.integration, commit=now),))
+        if not self._is_merging(coordinator, started.integration):
+            coordinator.append((BranchAdopted(branch=started.integration, commit=now),))
 
-    def _merges_made(self, coordinator: Coordinator) -> tuple[Commit, ...]:
-        """Return the merges whose outcomes a killed process did not record."""
-        return tuple(
-            event.commit
+    def _is_merging(self, coordinator: Coordinator, branch: str) -> bool:
+        """Return True if a killed process did not record the outcome of a merge into the branch."""
+        return any(
+            event.branch == branch
             for feature, track in coordinator.state.tracks.items()
             if track.admitted and not track.has_ended
             for recorded in deque(self.store.read(feature_stream(coordinator.run, feature)), maxlen=1)

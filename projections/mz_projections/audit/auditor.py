@@ -48,9 +48,10 @@ Stream = Sequence[Recorded[Event]]
 
 
 class Evidence:
-    """The statements about one feature; complete once every event of its stream was applied in order."""
+    """The statements about one feature; complete once every event of its stream was applied in order.
+    `writes_nothing`: its phases may change no file."""
 
-    def __init__(self, view: FeatureView) -> None:
+    def __init__(self, view: FeatureView, writes_nothing: bool) -> None:
         self.commits: list[CommitMade] = []
         self.gates: list[GateDecision] = []
         self.replies: list[Recorded[ArtifactValidated]] = []
@@ -60,7 +61,7 @@ class Evidence:
         """By command: its last gate that counted tests."""
         self.artifacts: dict[tuple[str, str], ArtifactMade] = {}
         """By name and unit: the latest, superseded ones too."""
-        self._view = view
+        self._view, self._writes_nothing = view, writes_nothing
         self._call_views = {call.key: call for call in view.calls}
         self._last_keys: dict[tuple[str, str], str] = {}
         """Key of the last call by phase and unit."""
@@ -206,7 +207,8 @@ class Evidence:
             yield self._gap("quarantined", message, last_ref, allowed_by=self._text_approval)
 
     def _delivered_unchecked(self) -> Iterable[Gap]:
-        """Yield a delivery whose checks did not all pass at the last poll, and one without any command or change."""
+        """Yield a delivery whose checks did not all pass at the last poll, and one without any command or change if its
+        phases may change files."""
         if not self._delivered_ref:
             return
         if self._last_poll is not None:
@@ -214,6 +216,8 @@ class Evidence:
             if poll.failed + poll.pending:
                 message = f"delivered with {poll.failed} failed and {poll.pending} pending checks of the pull request"
                 yield self._gap("checks-red", message, poll_ref, allowed_by=self._checks_approval)
+        if self._writes_nothing:
+            return
         if not self._has_run_gate:
             message = "delivered without running a command: only rules on texts checked it"
             yield self._gap("untested", message, self._delivered_ref)
@@ -253,7 +257,9 @@ def audit(run: str, events: Stream, pinned: PinnedRun | None, only: str | None =
         streams.setdefault(recorded.stream, []).append(recorded)
     view, run_events, people_decisions = run_view(run, events), streams[run_stream(run)], decisions(events)
     features = tuple(
-        _feature_audit(feature, streams.get(feature_stream(run, feature.feature), []), run_events, people_decisions)
+        _feature_audit(
+            feature, streams.get(feature_stream(run, feature.feature), []), run_events, people_decisions, pinned
+        )
         for feature in view.features
         if only in (None, feature.feature)
     )
@@ -279,10 +285,14 @@ def audit(run: str, events: Stream, pinned: PinnedRun | None, only: str | None =
 
 
 def _feature_audit(
-    view: FeatureView, stream: Stream, run_events: Stream, people_decisions: Sequence[Decision]
+    view: FeatureView,
+    stream: Stream,
+    run_events: Stream,
+    people_decisions: Sequence[Decision],
+    pinned: PinnedRun | None,
 ) -> FeatureAudit:
     calls = priced_calls(view.paid_calls)
-    evidence = Evidence(view)
+    evidence = Evidence(view, pinned is not None and pinned.writes_nothing([phase.phase for phase in view.phases]))
     base = (recorded for recorded in reversed(run_events) if stream and getattr(recorded.event, "stage", "") == "base")
     for recorded in (*stream, *base):
         evidence.apply(recorded)

@@ -5,6 +5,7 @@ Decoded leniently: pins of any version are accepted, and unknown keys ignored.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -24,6 +25,8 @@ class PinnedPhase(msgspec.Struct, frozen=True):
     gates: tuple[PinnedGate, ...] = ()
     prepare: tuple[PinnedGate, ...] = ()
     agent_review: Any = None
+    writable: tuple[Any, ...] = ()
+    edit: str | None = None
 
 
 class PinnedPipeline(msgspec.Struct, frozen=True):
@@ -33,6 +36,7 @@ class PinnedPipeline(msgspec.Struct, frozen=True):
 class PinnedConfig(msgspec.Struct, frozen=True):
     commands: dict[str, Any] = {}
     gates: dict[str, Any] = {}
+    edits: dict[str, Any] = {}
 
 
 class PinnedRun(msgspec.Struct, frozen=True):
@@ -47,6 +51,16 @@ class PinnedRun(msgspec.Struct, frozen=True):
                 if name not in self.config.commands:
                     phases_by_command[name] = (*phases_by_command.get(name, ()), phase.phase)
         return phases_by_command
+
+    def writes_nothing(self, phases: Collection[str]) -> bool:
+        """Return True if none of these phases, which are known, may change a file."""
+        read_only = {
+            phase.phase
+            for phase in self.pipeline.phases
+            if not phase.writable and phase.edit not in self.config.edits
+            if not any("path" in output for output in phase.outputs)
+        }
+        return bool(phases) and read_only.issuperset(phases)
 
     def unchecked_phases(self) -> tuple[str, ...]:
         """Return phases with an agent but no check: no output with rules, no gate that ran, no review."""
