@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Literal
 
 import pytest
+from msgspec.structs import replace
+from mz_events.catalog.call import CallPriced, CallSettled, ReplyParsed
+from mz_events.catalog.feature import PhaseStarted, UnitStarted
 from mz_events.names import FeatureId, feature_stream
 from mz_projections.feature import fold
-from mz_projections.feature.state import Ended, NotStarted, State
+from mz_projections.feature.state import Ended, NotStarted, State, progress_of
 from mz_projections.feature.unit import UNIT_RUN_HANDLERS
 from mz_qa.simulation import trial
 
-from tests.support import driving
+from tests.support import driving, steps
 
 
 @pytest.mark.parametrize("sessions", ["fresh", "continue"])
@@ -32,3 +35,24 @@ def test_events_that_are_not_applied_to_the_progress_do_not_change_it(
     assert isinstance(usual[-1], Ended)
     monkeypatch.setattr(fold, "PROGRESS_EVENTS", frozenset(UNIT_RUN_HANDLERS))
     assert states() == usual
+
+
+@pytest.mark.parametrize(
+    ("reported", "computed", "cost"), [(5, 7, 7), (5, None, 5), (None, 7, 7), (None, None, 0), (7, 5, 5), (7, 0, 0)]
+)
+def test_the_cost_of_a_feature_is_computed_else_reported(reported: int | None, computed: int | None, cost: int) -> None:
+    call = steps.ref("plan")
+    *begun, parsed = steps.replied(call)
+    assert isinstance(parsed, ReplyParsed)
+    events = (
+        *steps.OPENED,
+        PhaseStarted(phase="plan", iteration=1),
+        UnitStarted(phase="plan", unit="", iteration=1),
+        *begun,
+        replace(parsed, reported_nanousd=reported),
+        CallPriced(key=call.key, computed_nanousd=computed),
+        CallSettled(feature=steps.A, key=call.key, nanousd=9),
+    )
+    progress = progress_of(steps.state_after(*events))
+    assert progress is not None
+    assert progress.usage.nanousd == cost

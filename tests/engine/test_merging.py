@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from mz_engine.model.config import PullRequests, Sources
 from mz_engine.model.pipeline import ItemKind, TagStep
 from mz_engine.ports import CallSpec
-from mz_events.catalog.call import CallSettled
 from mz_events.catalog.delivery import BaseMerged, BranchLanded, DeliveryFailed, Tagged, TargetMoved
 from mz_events.catalog.feature import FeatureStarted
 from mz_events.catalog.run import FeatureOutcome, Verdict
 from mz_events.catalog.validation import GateChecked
-from mz_events.names import Commit, run_stream
+from mz_events.names import Commit, FeatureId, feature_stream, run_stream
+from mz_projections.feature.calls import paid_calls
 from mz_projections.feature.state import Ended, Waiting
 from mz_projections.run.fold import fold_run
 from mz_qa.simulation import trial
@@ -73,14 +73,14 @@ def test_a_merge_states_the_lines_and_the_usage_of_all_calls() -> None:
     state = bench.state()
     assert isinstance(state, Ended)
     assert state.progress is not None
-    usage, calls = state.progress.usage, bench.kinds()["AgentRequested"]
+    usage, paid = state.progress.usage, paid_calls(bench.world.store.read(feature_stream(trial.RUN, FeatureId("b"))))
     assert trailers(bench) == {
         "Mz-Key": "r1/b/ship/-/1/0/merge",
         "Mz-Feature": "b",
         "Mz-Lines": "code +2 -0, tests +1 -0",
-        "Mz-Calls": f"{calls}",
+        "Mz-Calls": f"{len(paid)}",
         "Mz-Tokens": f"{usage.input_tokens} in, {usage.output_tokens} out",
-        "Mz-Cost-USD": f"{sum(e.nanousd for e in bench.events() if isinstance(e, CallSettled)) / 1e9:.6f}",
+        "Mz-Cost-USD": f"{sum(call.paid_nanousd or 0 for call in paid) / 1e9:.6f}",
         "Mz-Duration-Seconds": f"{usage.duration_ms / 1000:.1f}",
     }
 

@@ -98,15 +98,13 @@ def make_commit(context: StepContext) -> Effect:
 def commit_message(
     subject: str, key: str, context: StepContext, usage: UnitUsage | None = None, trailers: tuple[str, ...] = ()
 ) -> str:
-    """Return a commit message: one line, and trailers with key and feature, those given, and tokens, cost and duration
-    of the calls, if there were any."""
+    """Return a commit message: one line, and trailers with key and feature, those given, and tokens, cost (if it
+    is known) and duration of the calls, if there were any."""
     texts = ["", f"Mz-Key: {key}", f"Mz-Feature: {context.feature}", *trailers]
     if usage is not None and context.pins.config.usage_in_commits:
-        texts += [
-            f"Mz-Tokens: {usage.input_tokens} in, {usage.output_tokens} out",
-            f"Mz-Cost-USD: {usage.nanousd / NANOUSD_PER_USD:.6f}",
-            f"Mz-Duration-Seconds: {usage.duration_ms / 1000:.1f}",
-        ]
+        texts.append(f"Mz-Tokens: {usage.input_tokens} in, {usage.output_tokens} out")
+        texts += [f"Mz-Cost-USD: {usage.nanousd / NANOUSD_PER_USD:.6f}"] if usage.nanousd else []
+        texts.append(f"Mz-Duration-Seconds: {usage.duration_ms / 1000:.1f}")
     return "\n".join((" ".join(subject.split()), *texts, ""))
 
 

@@ -17,7 +17,7 @@ from mz_events.catalog.call import (
     AgentReplied,
     AgentRequested,
     AgentSwitched,
-    CallSettled,
+    CallPriced,
     ReplyParsed,
     SessionDropped,
     SessionDropReason,
@@ -73,7 +73,7 @@ from mz_projections.feature.state import (
 from mz_projections.feature.unit import REVIEW, UNIT_RUN_HANDLERS, after_hold, reset_failures
 
 AgentOutcome = AgentReplied | AgentFailed | AgentLost
-PROGRESS_EVENTS = frozenset({AgentRequested, AgentReplied, AgentFailed, AgentSwitched, ReplyParsed, CallSettled})
+PROGRESS_EVENTS = frozenset({AgentRequested, AgentReplied, AgentFailed, AgentSwitched, ReplyParsed, CallPriced})
 """Events within a unit that change the feature's progress even without a session."""
 HISTORY_EVENTS = frozenset({
     PhaseStarted, PhaseCompleted, PhaseSkipped, Blocked, RolledBack, HumanRequested, HumanAnswered, FeatureRetried,
@@ -399,12 +399,19 @@ def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event)
             input_tokens, output_tokens = input_tokens + part.input, output_tokens + part.output
         return replace(
             progress,
-            usage=replace(usage, input_tokens=input_tokens, output_tokens=output_tokens),
+            usage=replace(
+                usage,
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                nanousd=usage.nanousd + (event.reported_nanousd or 0),
+            ),
             agent_session=apply_reply(agent_session, event),
             builder_agents=_builder_agents(progress, unit_run.request, event),
         )
-    if type(event) is CallSettled:
-        return replace(progress, usage=replace(usage, nanousd=usage.nanousd + event.nanousd))
+    if type(event) is CallPriced and event.computed_nanousd is not None:
+        parsed = unit_run.last_event
+        reported = parsed.reported_nanousd or 0 if type(parsed) is ReplyParsed else 0
+        return replace(progress, usage=replace(usage, nanousd=usage.nanousd - reported + event.computed_nanousd))
     if type(event) is ArtifactParsed and not event.is_result and unit_run.reply_event is not None:
         return replace(progress, agent_session=add_written(agent_session, unit_run.reply_event.ref.key, event))
     if type(event) is AgentSwitched:

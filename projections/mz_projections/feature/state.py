@@ -85,7 +85,7 @@ class UnitUsage(StateStruct, frozen=True):
     input_tokens: int = 0
     output_tokens: int = 0
     nanousd: int = 0
-    """Charged cost, summed over calls."""
+    """Cost, summed over calls: computed, else reported, else nothing."""
     duration_ms: int = 0
 
     def since(self, before: UnitUsage) -> UnitUsage:
