@@ -19,6 +19,8 @@ from mz_engine.paths import BLOBS_FOLDER, LOG_FILE, MZ_FOLDER
 from mz_engine.pricing.table import GenaiPrices
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.base import IntentEvent
+from mz_events.codec import CODEC
 from mz_events.names import feature_stream, run_stream
 from mz_projections.feature.fold import evolve
 from mz_projections.feature.state import NotStarted, State
@@ -37,6 +39,7 @@ ROUNDS = 5
 RECOMPUTED_MIN = 10.0
 DECIDED_MIN = 20.0
 TEMPORAL = "temporalio"
+INTENTS = frozenset(kind for kind in CODEC.types.values() if issubclass(kind, IntentEvent))
 
 
 class ReferenceMissing(Exception):
@@ -81,18 +84,20 @@ class Replays:
 
     def decide(self) -> int:
         """Read, decode and fold each feature's stream, and decide as often as the run did: before the first event of
-        each action, all of whose events name the event that it was decided after. Return how many decisions had an
-        action. No text is read, and nothing is compared."""
+        each action, all of whose events name the event that it was decided after, or the action's intent. Return how
+        many decisions had an action. No text is read, and nothing is compared."""
         run = self._run.removeprefix(run_stream(""))
         pins = load_pins(FileBlobs(self._home / BLOBS_FOLDER), run_started(self._store, run))
         actions = 0
         for name, _ in self._store.streams(feature_stream(run, "")):
             state: State = NotStarted()
-            decided_after = ""
+            decided_after, after_intent = "", False
             for recorded in self._store.read(name):
                 if recorded.causation != decided_after:
                     decided_after = recorded.causation
-                    actions += decide_feature(state, pins) is not None
+                    if not after_intent:
+                        actions += decide_feature(state, pins) is not None
+                after_intent = recorded.event.__class__ in INTENTS
                 state = evolve(state, recorded)
         return actions
 
