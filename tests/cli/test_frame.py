@@ -144,6 +144,18 @@ def test_the_bar_grows_with_phases() -> None:
     assert bar == "━" * 15 + "─" * 15
 
 
+def test_a_card_has_the_phases_of_its_kind() -> None:
+    phases = [replace(phase, kind=phase.phase[0]) for phase in pins_of("plan", "cut", "check", "merge").pipeline.phases]
+    pins = replace(PINS, pipeline=replace(PINS.pipeline, phases=tuple(phases)))
+    current = PhaseView(phase="cut", iteration=1, started_us=1)
+    feature = FeatureView(feature="a", kind="c", status="working", phases=(current,))
+    shown = texts(render_frame(RunView(run=RUN, features=(feature,)), replace(scenery(), pins=pins)))
+    (card,) = (line for line in shown if "cut" in line)
+    assert card.split("  ")[1:3] == ["▸ cut", "· check"]
+    assert "plan" not in card
+    assert "merge" not in card
+
+
 def test_without_a_budget_unknown_money_is_said() -> None:
     priced = replace(call(), computed_nanousd=500_000_000, status="replied")
     unpriced = replace(call(), status="replied", priced=True)

@@ -73,9 +73,10 @@ class FrameContext(msgspec.Struct, frozen=True, kw_only=True):
     footer: str
     """Available keys."""
 
-    @property
-    def phases(self) -> tuple[str, ...]:
-        return tuple(phase.phase for phase in self.pins.pipeline.phases) if self.pins else ()
+    def phases(self, feature: FeatureView) -> tuple[str, ...]:
+        """Return the phases that a feature of its kind goes through."""
+        phases = self.pins.pipeline.phases if self.pins else ()
+        return tuple(phase.phase for phase in phases if feature.kind in ("", phase.kind))
 
 
 def render_frame(view: RunView, context: FrameContext) -> tuple[Line, ...]:
@@ -112,9 +113,12 @@ def _progress_line(view: RunView, context: FrameContext) -> Line:
     bar = min(BAR_CELLS_MAX, context.width - display_width(text) - 2)
     if bar < BAR_CELLS_MIN:
         return styled_line(text, "bold")
-    phases = max(len(context.phases), 1)
-    done = sum(phases if f.status in CLOSED_STATUSES else min(len(f.completed_phases), phases) for f in view.features)
-    full = bar * done // max(phases * len(view.features), 1)
+    done = phases = 0
+    for feature in view.features:
+        most = max(len(context.phases(feature)), 1)
+        done += most if feature.status in CLOSED_STATUSES else min(len(feature.completed_phases), most)
+        phases += most
+    full = bar * done // max(phases, 1)
     return Span("━" * full, "green"), Span(RULE * (bar - full), "dim"), Span(f"  {text}", "bold")
 
 
@@ -177,7 +181,7 @@ def feature_lines(feature: FeatureView, context: FrameContext) -> list[Line]:
     calling = call is not None and call.status == "open"
     spinner = SPINNER[now_us // SPINNER_TICK_US % len(SPINNER)] if calling else CURRENT
     attempt = _attempt_text(feature, call, now_us)
-    timeline = _timeline(feature, context.phases, width - 4 - display_width(attempt))
+    timeline = _timeline(feature, context.phases(feature), width - 4 - display_width(attempt))
     return [
         align_both_sides((Span(f"{spinner} ", "cyan"), name, Span(title, "dim")), right, width),
         align_both_sides((Span("  "), *timeline), styled_line(attempt, "cyan"), width, width),
