@@ -160,7 +160,8 @@ class Workspace(Protocol):
         """Return a new capture: `tree` without the deleted files, and with these. Touches no worktree."""
 
     def provide(self, worktree: FeatureWorktree, files: Mapping[Path, bytes]) -> None:
-        """Write files of the engine into the worktree, below `.mz/`, which captures skip."""
+        """Write files of the engine into the worktree, which captures skip: below `.mz/`, or in folders that ignore
+        themselves, which are gone before the next call or command."""
 
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]: ...
 
@@ -333,7 +334,7 @@ class CallSpec(PortValue, frozen=True, kw_only=True):
     resumes: bool
     tools: tuple[Tool, ...]
     skills: str = ""
-    """Folder in the worktree with skills that its program loads; empty: none."""
+    """Folder of the skills that its program loads, named by their content; empty: none."""
     total_seconds: int
     idle_seconds: int
     nanousd_max: int | None = None
@@ -394,7 +395,7 @@ class AgentAbilities(Protocol):
 
     @property
     def skills(self) -> str:
-        """Return the subfolder of `CallSpec.skills` in which it expects skills; empty: none."""
+        """Return the folder in which it expects skills; `{call}` stands for `CallSpec.skills`; empty: none."""
 
 
 class AgentAdapter(Protocol):

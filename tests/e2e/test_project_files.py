@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import re
 import sys
+import uuid
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
 import pytest
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import built_in_adapters
+from mz_engine.effects.guidance import skill_files
+from mz_engine.model.card import Guidance, Skill
 from mz_engine.ports import CallSpec
+from mz_events.catalog.call import SkillUse
 
 from tests.support import claude_cli, codex_cli, gemini_cli
 from tests.support.endpoint import Answer, Endpoint, Reply, Request, Use
@@ -126,21 +131,39 @@ def test_what_an_agent_takes_from_a_project(agent: str, is_trusted: bool, tmp_pa
         assert "Write" not in {tool["name"] for tool in json.loads(requests[0])["tools"]}, "denied by the project"
 
 
-def test_claude_loads_the_skill_that_a_call_is_given(tmp_path: Path) -> None:
-    repo, bodies = GitRepo(tmp_path / "repo"), list[str]()
-    repo.commit({"README.md": "x"})
-    adapter: Adapter = built_in_adapters()["claude-code"]
-    file = f".mz/skills/1/{adapter.capabilities().skills}/careful/SKILL.md"
-    repo.write({file: "---\nname: careful\ndescription: MARK-listed\n---\n\nMARK-loaded\n"})
+LOADS: Mapping[str, Callable[[Request, str], Use]] = {
+    "claude-code": lambda _, folder: Use("Skill", {"skill": PurePosixPath(folder).name}),
+    "codex": lambda request, folder: request.run(f"cat {folder}/SKILL.md"),
+    "gemini": lambda _, folder: Use("activate_skill", {"name": PurePosixPath(folder).name}),
+}
 
-    def model(request: Request) -> Answer:
-        bodies.append(json.dumps(request.body))
-        return Reply("", uses=(Use("Skill", {"skill": "careful"}),)) if len(bodies) == 1 else Reply("Done.")
 
-    (tmp_path / "home").mkdir()
-    with Endpoint(model) as endpoint:
-        outside = claude_cli.environment(tmp_path / "home", endpoint.url)
-        call = claude_cli.spec("Say hello.", None, skills=".mz/skills/1", tools=("read", "write"))
-        result = adapter.run_call(call, outside, claude_cli.plain_spawn(repo.root, outside))
+@pytest.mark.parametrize("agent", SUPPORT)
+def test_an_agent_loads_the_skill_that_a_call_is_given(agent: str) -> None:
+    """Also where the project has one of the same name. The folder is on the disk, as Codex's sandbox needs it."""
+    adapter: Adapter = built_in_adapters()[agent]
+    guidance = Guidance(skills=(Skill(name="careful", description="MARK-listed", text="MARK-loaded"),))
+    call_folder, texts = skill_files(guidance, (SkillUse(name="careful", form="native"),))
+    ((name, text),) = texts.items()
+    with TemporaryDirectory() as temporary:
+        repo, bodies = GitRepo(Path(temporary, "repo")), list[str]()
+        twin = SKILL.format(name="careful").replace("body", "MARK-twin")
+        repo.commit({f"{parent}/skills/careful/SKILL.md": twin for parent in (".claude", ".agents")})
+        folder = adapter.capabilities().skills.format(call=call_folder) + f"/{name}"
+        repo.write({f"{folder}/SKILL.md": text, f"{folder}/.gitignore": "*\n"})
+
+        def model(request: Request) -> Answer:
+            bodies.append(json.dumps(request.body))
+            return Reply("", uses=(LOADS[agent](request, folder),)) if len(bodies) == 1 else Reply("Done.")
+
+        home = Path(temporary, "home")
+        home.mkdir()
+        environment, spec = SUPPORT[agent]
+        with Endpoint(model) as endpoint:
+            outside = environment(home, endpoint.url)
+            session = None if agent == "codex" else str(uuid.uuid4())
+            call = spec("Say hello.", session, skills=call_folder, tools=("read", "write"))
+            result = adapter.run_call(call, outside, claude_cli.plain_spawn(repo.root, outside))
     assert adapter.parse_output(result).problem is None, result
-    assert [set(re.findall(r"MARK-(\w+)", body)) for body in bodies] == [{"listed"}, {"listed", "loaded"}]
+    marks = [set(re.findall(r"MARK-(\w+)", body)) for body in bodies]
+    assert marks == [{"listed", "careful"}, {"listed", "careful", "loaded"}]

@@ -103,6 +103,13 @@ def test_a_policy_allows_what_is_asked_for_and_no_more(tools: set[Tool]) -> None
         assert first["decision"] == ("allow" if name in texts else "deny")
 
 
+def test_the_tool_that_loads_skills_is_allowed_in_a_call_that_is_given_some() -> None:
+    def loads(text: str) -> list[str]:
+        return [rule["decision"] for rule in tomllib.loads(text)["rule"] if "activate_skill" in rule["toolName"]]
+
+    assert (loads(policy_text(("read",))), loads(policy_text(("read",), ".mz/skills/ab"))) == (["deny"], ["allow"])
+
+
 def test_prohibitions_of_the_users_own_stand_above_what_is_allowed() -> None:
     allowed = [rule for rule in tomllib.loads(policy_text(("shell",)))["rule"] if rule["decision"] == "allow"]
     assert [rule["priority"] for rule in allowed] == [1]

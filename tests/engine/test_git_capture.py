@@ -178,6 +178,18 @@ def test_a_cache_that_ignores_itself_is_neither_committed_nor_kept(desk: Desk) -
     assert (desk.worktree / ".setup_cache/x").is_file(), "what the set-up made stays"
 
 
+def test_a_skill_of_a_call_is_in_no_capture_and_gone_before_the_next_call(desk: Desk) -> None:
+    desk.write({".agents/skills/careful/SKILL.md": "of the project"})
+    before = desk.port.capture(desk.feature_worktree, desk.base).tree
+    folder = ".agents/skills/careful-0123abcd"
+    desk.port.provide(desk.feature_worktree, {Path(f"{folder}/SKILL.md"): b"x", Path(f"{folder}/.gitignore"): b"*\n"})
+    assert (desk.worktree / folder / "SKILL.md").read_text() == "x"
+    assert desk.port.capture(desk.feature_worktree, before).tree == before
+    desk.port.ensure(desk.feature_worktree, before, before)
+    assert not (desk.worktree / folder).exists()
+    assert (desk.worktree / ".agents/skills/careful/SKILL.md").read_text() == "of the project"
+
+
 def test_a_removed_ignore_rule_leaves_what_it_ignored_to_the_capture(desk: Desk) -> None:
     (desk.worktree / ".gitignore").unlink()
     desk.write({"x.log": "l", "build/out": "o"})

@@ -51,6 +51,7 @@ capabilities: [run_sql]
 state: {{persona: persona.md}}
 budget: {{max_tokens: 30}}
 """
+SKILLS_PATH = "{call}/.x/skills"
 SKILL = "---\nname: {name}\ndescription: How to be careful.\nversion: '2'\n{more}---\nBe careful with {name}.\n"
 
 
@@ -124,7 +125,12 @@ def test_persona_and_skills_head_the_prompt_and_the_log_names_them(root: Path) -
     assert (request.card, request.skills, prompt) == ("", (), "Do ship.\n")
 
 
-def test_an_agent_that_loads_skills_is_given_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("skills_path", "folder"), [(SKILLS_PATH, r"\.mz/skills/[0-9a-f]{8}/\.x/skills"), (".x/skills", r"\.x/skills")]
+)
+def test_an_agent_that_loads_skills_is_given_files(
+    skills_path: str, folder: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     provided = dict[TreePath, bytes]()
 
     def provide(port: SimulatedWorkspace, worktree: FeatureWorktree, files: dict[TreePath, bytes]) -> None:
@@ -135,20 +141,42 @@ def test_an_agent_that_loads_skills_is_given_files(root: Path, monkeypatch: pyte
     monkeypatch.setattr(SimulatedWorkspace, "provide", provide)
     assert requests(native)["build"][0].skills[-1].form == "text", "no agent that can load one"
     assert not any("skills" in path for path in provided)
-    monkeypatch.setattr(SimulatedAdapter, "skills", ".x/skills")
+    monkeypatch.setattr(SimulatedAdapter, "skills", skills_path)
     assert requests(pinned)["build"][0].skills[-1].form == "text", "the settings do not say so"
     request, prompt = requests(native)["build"]
     assert request.skills == (
         SkillUse(name="again", version="2", form="left-out"), SkillUse(name="careful", version="2", form="native"),
     )  # fmt: skip
-    assert prompt == "You are iris.\n\n---\n\nLoad and follow the skill `careful`.\n\n---\n\nDo build. short.txt\n"
-    (path,) = (path for path in provided if "skills" in path)
-    assert re.fullmatch(r"\.mz/skills/[0-9a-f]{8}/\.x/skills/careful/SKILL\.md", path)
-    assert parse_skill(provided[path].decode(), "careful", "")[0].text == "Be careful with careful."
+    (ignored, path) = sorted(path for path in provided if "skills" in path)
+    match = re.fullmatch(rf"{folder}/(careful-[0-9a-f]{{8}})/SKILL\.md", path)
+    assert match
+    head = f"You are iris.\n\n---\n\nLoad and follow the skill `{match[1]}`.\n\n---\n\n"
+    assert prompt == f"{head}Do build. short.txt\n"
+    assert parse_skill(provided[path].decode(), match[1], "")[0].text == "Be careful with careful."
+    assert (ignored, provided[ignored]) == (path.replace("SKILL.md", ".gitignore"), b"*\n"), "git and captures skip it"
+
+
+@pytest.mark.parametrize("name", [".x", ".x/skills"])
+def test_where_a_project_has_a_file_or_link_in_place_of_the_folder_skills_are_text(
+    name: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned = pins_of(root)
+    native = replace(pinned, config=replace(pinned.config, skills="native"))
+    monkeypatch.setattr(SimulatedAdapter, "skills", ".x/skills")
+    assert requests(native)["build"][0].skills[-1].form == "native"
+    monkeypatch.setitem(trial.FILES, name, "elsewhere")
+    assert requests(native)["build"][0].skills[-1].form == "text"
+
+
+def test_a_phase_without_tools_has_nothing_to_load_a_skill_with(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned = pins_of(root, PIPELINE.replace("skills: [careful]}", "skills: [careful], tools: []}"))
+    native = replace(pinned, config=replace(pinned.config, skills="native"))
+    monkeypatch.setattr(SimulatedAdapter, "skills", SKILLS_PATH)
+    assert requests(native)["build"][0].skills[-1].form == "text"
 
 
 def test_a_recording_names_the_folder_of_the_skills(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SimulatedAdapter, "skills", ".x/skills")
+    monkeypatch.setattr(SimulatedAdapter, "skills", SKILLS_PATH)
     pinned = pins_of(root)
     pinned = replace(pinned, config=replace(pinned.config, skills="native"))
     specs = list[CallSpec]()

@@ -74,7 +74,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """By version, oldest first; the last covers the version that we test with."""
     tools: tuple[str, ...] = ("read", "write", "shell")
     skills: str = ""
-    """Subfolder of `CallSpec.skills` in which its program expects skills; empty: it cannot be given any."""
+    """Folder in the worktree in which its program expects skills; `{call}` stands for `CallSpec.skills`. Empty: it
+    cannot be given any."""
     bundled: bool = False
     """Its program is installed with `mz`."""
     models: Mapping[str, str]

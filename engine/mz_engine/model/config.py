@@ -410,7 +410,10 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
     ] = "session"
     skills: Annotated[
         Literal["text", "native"],
-        doc("How an agent gets skills: in the prompt, or as files that its program loads, where it can (Claude Code)."),
+        doc(
+            "How an agent gets skills: in the prompt, or as files that its program loads, where it can (Claude Code, "
+            "Codex, Gemini CLI)."
+        ),
     ] = "text"
     sessions: Annotated[
         Literal["fresh", "continue"],

@@ -55,7 +55,7 @@ class ClaudeCode(Adapter):
                 since="2.1.197", model=True, money=True, session=True, cache_writes="by lifetime", evidence="recorded"
             ),
         ),
-        skills=".claude/skills",
+        skills="{call}/.claude/skills",
         models={"cheap": "claude-haiku-4-5", "mid": "claude-sonnet-4-6", "premium": "claude-opus-4-8"},
         auth=("a login by `claude` then `/login`", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
     )

@@ -50,6 +50,7 @@ class Codex(Adapter):
             ReportedFields(since="0.130.0", thoughts=True, session=True),
             ReportedFields(since="0.169.0", thoughts=True, session=True, cache_writes="total", evidence="recorded"),
         ),
+        skills=".agents/skills",
         models={"cheap": "gpt-6-luna", "mid": "gpt-6.1-sol", "premium": "gpt-6-astra"},
         auth=("a login by `codex login`", "CODEX_API_KEY", "a provider of your own in ~/.codex/config.toml"),
     )

@@ -37,8 +37,9 @@ TOOLS: Mapping[Tool, tuple[str, ...]] = {
 }
 """Names of this CLI's tools; file tools work within the worktree only."""
 
+SKILL_TOOL = "activate_skill"
 OTHER_TOOLS = names("""
-    activate_skill ask_user enter_plan_mode exit_plan_mode get_internal_docs google_web_search invoke_agent
+    ask_user enter_plan_mode exit_plan_mode get_internal_docs google_web_search invoke_agent
     list_background_processes list_mcp_resources read_background_output read_mcp_resource update_topic web_fetch
     write_todos
 """)
@@ -48,15 +49,15 @@ PRIORITY_LAST, PRIORITY_LOW, PRIORITY_FIRST = 0, 1, 999
 DIGEST_DIGITS = 8
 
 
-def policy_text(tools: Iterable[Tool]) -> str:
+def policy_text(tools: Iterable[Tool], skills: str = "") -> str:
     """Return the policy as TOML.
 
     Known tools that are not requested are denied with the highest priority. Requested tools are allowed with a low one,
     so that prohibitions in the user's own policies still hold. Any other tool, such as one of a later version, is
     denied unless a policy of the user allows it."""
     requested = frozenset(tools)
-    allowed = sorted(name for tool in requested for name in TOOLS[tool])
-    denied = sorted({*OTHER_TOOLS, *(name for names in TOOLS.values() for name in names)} - set(allowed))
+    allowed = sorted([*(name for tool in requested for name in TOOLS[tool]), *[SKILL_TOOL] * bool(skills)])
+    denied = sorted({SKILL_TOOL, *OTHER_TOOLS, *(name for names in TOOLS.values() for name in names)} - set(allowed))
     rules = [_rule(["*"], "deny", PRIORITY_LAST), _rule(denied, "deny", PRIORITY_FIRST)]
     if allowed:
         rules.append(_rule(allowed, "allow", PRIORITY_LOW) + "allowRedirection = true\n")
@@ -114,6 +115,7 @@ class Gemini(Adapter):
             ReportedFields(thoughts=True, session=True),
             ReportedFields(since="0.44.0", model=True, thoughts=True, session=True, evidence="recorded"),
         ),
+        skills=".agents/skills",
         models={"cheap": "gemini-2.5-flash", "mid": "gemini-2.5-pro", "premium": "gemini-3.1-pro-preview"},
         auth=("a login by `gemini` then `/auth`", "GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"),
     )
@@ -165,7 +167,7 @@ class Gemini(Adapter):
             return CallResult(stdout=b"", stderr=TOO_LONG_MESSAGE, exit=None, duration_ms=0, problem=PROMPT_TOO_LONG)
         home = _home(environment)
         if home is not None:
-            _write_policy(home / POLICY_FOLDER, policy_text(spec.tools))
+            _write_policy(home / POLICY_FOLDER, policy_text(spec.tools, spec.skills))
         return spawn(spec, self.invocation(spec, environment))
 
     def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
@@ -191,7 +193,7 @@ class Gemini(Adapter):
         The CLI denies every tool call that would need approval: also writes and commands if it cannot read the policy.
         """
         argv = [self.command, "--output-format", "stream-json", "--model", spec.model, "--skip-trust"]
-        policy = f"~/{POLICY_FOLDER}/{policy_file_name(policy_text(spec.tools))}"
+        policy = f"~/{POLICY_FOLDER}/{policy_file_name(policy_text(spec.tools, spec.skills))}"
         argv += ["--approval-mode", "default", "--policy", policy]
         if spec.session is not None:
             argv += ["--resume" if spec.resumes else "--session-id", spec.session]
