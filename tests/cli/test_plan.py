@@ -130,6 +130,28 @@ def test_a_pipeline_with_cycles_says_what_the_run_adds_and_bounds_a_cycle(reposi
     assert mz("run", "--dry-run", "--exit-code").exit == 1, "the run would plan"
 
 
+def test_a_plan_bounds_routes_of_units_and_those_who_check_them(repository: GitRepo, mz: Mz) -> None:
+    settings = f"pipeline: agentswe\nfailover: [codex]\n{SETTINGS}"
+    repository.write({"mz.yaml": settings})
+    steps = {step["phase"]: step for step in plan(mz)["steps"]}
+    alike = steps["implementation"]
+    assert not any(call["others"] for step in steps.values() for call in step["calls"])
+    units = "{type: {auth: {tier: premium}, scaffold: {agent: codex, tier: cheap}}}"
+    routing = f"independence: agent\nrouting: {{implementation: {{units: {units}}}}}\n"
+    repository.write({"mz.yaml": settings + routing})
+    steps = {step["phase"]: step for step in plan(mz)["steps"]}
+    (call,) = steps["implementation"]["calls"]
+    others = [(other["agent"], other["tier"]) for other in call["others"]]
+    assert (call["agent"], call["tier"]) == ("claude-code", "cheap")
+    assert others[:2] == [("claude-code", "premium"), ("codex", "cheap")]
+    assert parse_usd(steps["implementation"]["estimated_high_usd"]) > parse_usd(alike["estimated_high_usd"])
+    assert steps["implementation"]["estimated_usd"] == alike["estimated_usd"]
+    (call,) = steps["verification"]["calls"]
+    assert (call["agent"], [other["agent"] for other in call["others"]]) == ("codex", ["claude-code"])
+    text = mz("run", "--dry-run", "--format", "table").out
+    assert "builder (mid: codex gpt-6.1-sol or mid: claude-sonnet-4-6)" in text
+
+
 @pytest.mark.slow
 def test_a_budget_that_will_not_do(repository: GitRepo, mz: Mz) -> None:
     repository.write({"mz.yaml": f"{SETTINGS}budget: {{run: '0.60', feature: '0.40'}}\n"})

@@ -14,7 +14,7 @@ from mz_engine.pipelines.load import load_pipeline
 from mz_engine.pricing.estimate import (
     BUILDING_TOKENS,
     WRITING_TOKENS,
-    CallOf,
+    CallsOf,
     Estimate,
     PriceLookup,
     estimate_phase,
@@ -35,10 +35,10 @@ PIPELINE, _ = load_pipeline("monozukuri", Path("/nowhere"))
 def estimate_feature(pipeline: Pipeline, text: str, model_of: Callable[[str], str], price: PriceLookup) -> Estimate:
     """Estimate every phase once."""
 
-    def call_of(phase: Phase, use: AgentUse | AgentReview) -> tuple[str, str]:
-        return "", model_of(use.tier)
+    def calls_of(phase: Phase, use: AgentUse | AgentReview) -> list[tuple[str, str]]:
+        return [("", model_of(use.tier))]
 
-    return total_estimate(estimate_phase(phase, text, call_of, price) for phase in pipeline.phases)
+    return total_estimate(estimate_phase(phase, text, calls_of, price) for phase in pipeline.phases)
 
 
 def test_every_call_of_every_phase_is_counted() -> None:
@@ -76,8 +76,8 @@ def price_at(prices: GenaiPrices) -> PriceLookup:
     return lambda usage: prices.price_entry(usage, AT_US)
 
 
-def always(model: str) -> CallOf:
-    return lambda phase, use: ("", model)
+def always(model: str) -> CallsOf:
+    return lambda phase, use: [("", model)]
 
 
 @pytest.mark.slow

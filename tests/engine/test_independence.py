@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
 from typing import Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from mz_engine.decide.caller import agent_for, allowed_agents
-from mz_engine.model.config import Config
+from mz_engine.decide.caller import agent_for, allowed_agents, planned_calls
+from mz_engine.model.config import Config, Route, RouteChoice
 from mz_engine.model.pins import Pins
+from mz_engine.model.pipeline import AgentUse
+from mz_engine.model.rules import FieldRule
 from mz_engine.pipelines.lint import lint_pipeline
 from mz_engine.pipelines.lint_phase import KnownNames
 from mz_engine.pipelines.load import PipelineSource
 from mz_engine.ports import CallSpec
 from mz_events.catalog.call import AgentRequested, AgentSwitched, Problem, ProblemClass
-from mz_events.catalog.feature import FeatureHeld
+from mz_events.catalog.feature import FeatureHeld, PhaseCompleted
 from mz_events.names import BUILDER, FeatureId, feature_stream
 from mz_projections.feature.state import FeatureProgress, progress_of
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Files, ScriptedReply, World
 
+from tests.support.examples import examples
 from tests.support.steps import OPENED, state_after
 
 PIPELINE = """\
@@ -42,6 +46,7 @@ phases:
   deliver: [push, open_pr]
 """
 NO_CAUSE = '{"severity": "NONE", "cause": "none", "findings": []}'
+AGENTS = ("simulated", "other", "third", "fourth")
 LOGIN = Problem(kind=ProblemClass.FATAL, code="auth-failure")
 
 
@@ -112,6 +117,90 @@ def test_before_a_run_another_agent_is_asked_for() -> None:
     codes = [diagnostic.code for diagnostic in lint_pipeline(pipeline, names, document)]
     assert codes == ["MZ3024"] * 2
     assert lint_pipeline(pipeline, replace(names, agents=("one", "two")), document) == ()
+
+
+TYPES = ("auth", "page", "")
+CHOICES = st.builds(RouteChoice, agent=st.sampled_from((None, *AGENTS)), tier=st.sampled_from((None, "cheap")))
+ROUTES = st.builds(
+    Route,
+    agent=st.sampled_from((None, *AGENTS)),
+    units=st.dictionaries(st.just("type"), st.dictionaries(st.sampled_from(TYPES[:2]), CHOICES), max_size=1),
+    agent_review=CHOICES,
+)
+
+
+@given(
+    route=ROUTES,
+    types=st.lists(st.sampled_from(TYPES), min_size=1, max_size=4),
+    failover=st.sampled_from((("other",), ("other", "third"))),
+    independence=st.sampled_from(("session", "agent")),
+)
+@example(Route(units={"type": {"auth": RouteChoice(agent="other", tier="cheap")}}), ["", "auth"], ("other",), "agent")
+@examples(60, quick=20)
+def test_a_run_calls_only_whom_the_plan_names(
+    route: Route, types: list[str], failover: tuple[str, ...], independence: Literal["session", "agent"]
+) -> None:
+    """And whom it names first, if units are alike."""
+    config = replace(trial.trial_config(failover=failover), independence=independence, routing={"build": route})
+    base = trial.pins(config)
+    plan_rules = base.rules["plan"]
+    assert plan_rules.extract.units
+    extract = replace(plan_rules.extract, units=replace(plan_rules.extract.units, fields=("type",)))
+    kind = FieldRule(id="plan.type", field="type", type="text", optional=True, requirement="", message="")
+    plan_rules = replace(plan_rules, extract=extract, rules=(*plan_rules.rules, kind))
+    plan, build, ship = base.pipeline.phases
+    assert ship.agent
+    ship = replace(ship, agent=replace(ship.agent, not_as="build"))
+    pipeline = replace(base.pipeline, phases=(plan, build, ship))
+    pinned = replace(base, pipeline=pipeline, rules={**base.rules, "plan": plan_rules})
+    listed = [
+        {"id": f"u{number}", "files": [f"b{number}.txt"], **({"type": name} if name else {})}
+        for number, name in enumerate(types)
+    ]
+
+    def script(spec: CallSpec, files: Files) -> ScriptedReply:
+        is_plan = spec.key.split("/")[2] == "plan"
+        return ScriptedReply(files={"plans/b.json": json.dumps(listed)}) if is_plan else trial.script(spec, files)
+
+    world = World(trial.FILES, script, trial.commands)
+    trial.begin(world, pinned, {"b": ()})
+    drive_run(world, trial.RUN, pinned, 1)
+    events = [item.event for item in world.store.read(feature_stream(trial.RUN, FeatureId("b")))]
+    assert sum(isinstance(event, PhaseCompleted) for event in events) == 3
+    for phase, use in pipeline.calls:
+        role = BUILDER if isinstance(use, AgentUse) else use.role
+        planned = planned_calls(pinned.config, pipeline, phase, use)
+        made = [
+            (event.agent, event.tier or use.tier)
+            for event in events
+            if isinstance(event, AgentRequested) and (event.ref.phase, event.ref.role) == (phase.phase, role)
+        ]
+        assert {*made} <= {*planned}
+        if not any(types):
+            assert {*made} == {planned[0]}
+
+
+@pytest.mark.parametrize(
+    ("units", "building", "reviewing"),
+    [
+        ({}, ["simulated mid"], ["other premium"]),
+        ({"auth": RouteChoice(tier="premium")}, ["simulated mid", "simulated premium"], ["other premium"]),
+        (
+            {"auth": RouteChoice(agent="other", tier="cheap")},
+            ["simulated mid", "other cheap"],
+            ["other premium", "simulated premium", "third premium"],
+        ),
+    ],
+)
+def test_the_plan_names_whom_routes_of_units_and_independence_call(
+    units: dict[str, RouteChoice], building: list[str], reviewing: list[str]
+) -> None:
+    routing = {"build": Route(units={"type": units})}
+    config = Config(agent="simulated", failover=("other", "third"), independence="agent", routing=routing)
+    pipeline = trial.pins().pipeline
+    build = pipeline.find_phase("build")
+    planned = [[" ".join(call) for call in planned_calls(config, pipeline, build, use)] for use in build.calls]
+    assert planned == [building, reviewing]
 
 
 @pytest.mark.parametrize("order", list(permutations(("one", "two", "three"))))

@@ -10,12 +10,12 @@ from functools import cache
 from pathlib import Path
 
 import msgspec
-from mz_engine.decide.caller import planned_call
+from mz_engine.decide.caller import planned_calls
 from mz_engine.decoding.quantity import NANOUSD_PER_USD
 from mz_engine.errors.diagnostics import format_diagnostic
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, label_of
+from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, Pipeline, label_of
 from mz_engine.paths import LOG_FILE, MZ_FOLDER, spending_folder
 from mz_engine.pipelines.lint import summarise_warnings
 from mz_engine.pricing.calibration import coefficients_for, typical_tokens
@@ -64,15 +64,24 @@ class PlannedFeature(Shape, frozen=True, kw_only=True):
     """Bounds of the estimate that most runs are within."""
 
 
-class PlannedCall(Shape, frozen=True, kw_only=True):
+class CallChoice(Shape, frozen=True, kw_only=True):
+    agent: str
+    tier: str
+    model: str
+
+
+class PlannedCall(CallChoice, frozen=True, kw_only=True):
     """An agent call of a phase, made once if nothing fails."""
 
     role: str
     agent: str
-    """By routing; so is `tier`, without routes of single units."""
+    """By routing and `independence`; so is `tier`. Without routes of single units, which `others` has."""
     tier: str
     model: str
     tools: tuple[str, ...]
+    others: tuple[CallChoice, ...]
+    """What else is called while nothing fails: for units with routes of their own, and to check what they built. The
+    estimated range covers it."""
 
 
 class PlannedPhase(Shape, frozen=True, kw_only=True):
@@ -192,7 +201,7 @@ Estimator = Callable[[Phase, str], Estimate]
 """Phase and text of an item -> the calls of the phase."""
 
 
-def estimator(config: Config) -> Estimator:
+def estimator(config: Config, pipeline: Pipeline) -> Estimator:
     """Return a function that estimates at current prices."""
     prices, now_us = price_table(config, os.environ), time.time_ns() // 1_000
 
@@ -207,11 +216,11 @@ def estimator(config: Config) -> Estimator:
         usage = typical_tokens(coefficients, model)
         return typical_estimate(usage, price(usage))
 
-    def call_of(phase: Phase, use: AgentUse | AgentReview) -> tuple[str, str]:
-        agent, tier = planned_call(config, phase, use)
-        return agent, model_of(config, agent, tier)
+    def calls_of(phase: Phase, use: AgentUse | AgentReview) -> list[tuple[str, str]]:
+        calls = planned_calls(config, pipeline, phase, use)
+        return [(agent, model_of(config, agent, tier)) for agent, tier in calls]
 
-    return lambda phase, text: estimate_phase(phase, text, call_of, price, typical_call)
+    return lambda phase, text: estimate_phase(phase, text, calls_of, price, typical_call)
 
 
 def estimated_costs(plan: RunPlan, estimate: Estimator) -> Costs:
@@ -227,7 +236,7 @@ def estimated_costs(plan: RunPlan, estimate: Estimator) -> Costs:
 
 def plan_shape(plan: RunPlan, resumed_run: str | None, day: DaySpending = ()) -> PlanShape:
     """Return the plan. `resumed_run`: the unfinished run that would continue with these features."""
-    config, pipeline, estimate = plan.pins.config, plan.pins.pipeline, estimator(plan.pins.config)
+    config, pipeline, estimate = plan.pins.config, plan.pins.pipeline, estimator(plan.pins.config, plan.pins.pipeline)
     costs = estimated_costs(plan, estimate)
     adds = tuple(_added_kinds(plan.pins))
     total = total_estimate(estimate for phases in costs.values() for estimate in phases.values())
@@ -244,7 +253,7 @@ def plan_shape(plan: RunPlan, resumed_run: str | None, day: DaySpending = ()) ->
         budget_feature_nanousd=config.budget.feature_nanousd,
         budget=budget_text(config.budget, day),
         continued_run=resumed_run,
-        steps=tuple(_phase_step(phase, config, costs) for phase in pipeline.phases),
+        steps=tuple(_phase_step(phase, plan.pins, costs) for phase in pipeline.phases),
         features=tuple(_planned_features(plan, costs)),
         adds=adds,
         cycle=_planned_cycle(plan.pins, adds, estimate),
@@ -323,18 +332,26 @@ def _planned_cycle(pins: Pins, adds: tuple[AddedKind, ...], estimate: Estimator)
     )
 
 
-def _planned_call(config: Config, phase: Phase, use: AgentUse | AgentReview) -> PlannedCall:
-    agent, tier = planned_call(config, phase, use)
-    role, model = BUILDER if isinstance(use, AgentUse) else use.role, model_of(config, agent, tier)
-    return PlannedCall(role=role, agent=agent, tier=tier, model=model, tools=use.tools)
+def _planned_call(pins: Pins, phase: Phase, use: AgentUse | AgentReview) -> PlannedCall:
+    role, (first, *others) = (
+        BUILDER if isinstance(use, AgentUse) else use.role,
+        [
+            CallChoice(agent=agent, tier=tier, model=model_of(pins.config, agent, tier))
+            for agent, tier in planned_calls(pins.config, pins.pipeline, phase, use)
+        ],
+    )
+    return PlannedCall(
+        role=role, agent=first.agent, tier=first.tier, model=first.model, tools=use.tools, others=tuple(others)
+    )
 
 
-def _phase_step(phase: Phase, config: Config, costs: Costs) -> PlannedPhase:
+def _phase_step(phase: Phase, pins: Pins, costs: Costs) -> PlannedPhase:
+    config = pins.config
     total = total_estimate(phases[phase.phase] for phases in costs.values() if phase.phase in phases)
     return PlannedPhase(
         phase=phase.phase,
         kind=phase.kind or None,
-        calls=tuple(_planned_call(config, phase, use) for use in phase.calls),
+        calls=tuple(_planned_call(pins, phase, use) for use in phase.calls),
         per_unit=phase.for_each is not None,
         gates=tuple(gate.name for gate in phase.gates if gate.run is None or gate.run in config.commands),
         asks=tuple(gate.name for gate in phase.ask_person if config.autonomy in gate.autonomy),
@@ -383,8 +400,11 @@ def steps_table(shape: PlanShape) -> Table:
 
 
 def _call_text(call: PlannedCall, agent: str) -> str:
-    routed = f"{call.agent} " if call.agent != agent else ""
-    return f"{call.role} ({call.tier}: {routed}{call.model})"
+    choices = [
+        f"{choice.tier}: {'' if choice.agent == agent else f'{choice.agent} '}{choice.model}"
+        for choice in (call, *call.others)
+    ]
+    return f"{call.role} ({' or '.join(choices)})"
 
 
 def features_table(shape: PlanShape) -> Table:

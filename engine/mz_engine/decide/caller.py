@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import product
 from typing import Literal
 
@@ -15,7 +15,7 @@ from mz_engine.decide.conditions import escalation
 from mz_engine.decide.units import listed_units
 from mz_engine.model.config import Config, Route, RouteChoice
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, Tier
+from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, Pipeline, Tier
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -64,11 +64,47 @@ def planned_call(config: Config, phase: Phase, use: AgentUse | AgentReview) -> t
     return route.agent or config.agent, route.tier or use.tier
 
 
+def planned_calls(
+    config: Config, pipeline: Pipeline, phase: Phase, use: AgentUse | AgentReview
+) -> tuple[tuple[str, Tier], ...]:
+    """Return all agents and tiers that a call may have while nothing fails and no condition raises the tier. The first
+    is that of a phase whose units are alike; others are those of units with routes of their own, and what
+    `independence: agent` makes of these."""
+    role, calls = BUILDER if isinstance(use, AgentUse) else use.role, list[tuple[str, Tier]]()
+    by_field = config.routing.get(phase.phase, Route()).units if phase.for_each else {}
+    options = product(*(("", *values) for values in by_field.values()))
+    units = (Unit(id="", fields=dict(zip(by_field, values, strict=True))) for values in options)
+    checked = pipeline.find_phase(use.not_as).agent if config.independence == "agent" and use.not_as else None
+    for route in dict.fromkeys(route_of(config, phase.phase, role, unit) for unit in units):
+        agents: Iterable[str] = (route.agent or config.agent,)
+        if checked and use.not_as:
+            builders = planned_calls(config, pipeline, pipeline.find_phase(use.not_as), checked)
+            agents = _others(config, route.agent or config.agent, [agent for agent, _ in builders])
+        calls += [(agent, route.tier or use.tier) for agent in agents]
+    agents = dict.fromkeys(agent for agent, _ in calls)
+    is_checked = config.independence == "agent" and role == BUILDER and pipeline.is_checked_by_others(phase.phase)
+    if is_checked and {*agents} >= {*config.called_agents}:
+        calls += product(agents, {tier: None for _, tier in calls})  # The last agent is left to those who check.
+    return tuple(dict.fromkeys(calls))
+
+
+def _others(config: Config, agent: str, builders: Sequence[str]) -> Iterator[str]:
+    """Yield who may check what any of these built, first where only the first did: the next who did not."""
+    order = tuple(dict.fromkeys((*_in_turn(config, agent), *config.called_agents)))
+    yield from [other for other in order if other != builders[0]][:1]
+    for other in order:
+        if {*builders} != {other}:
+            yield other
+        if other not in builders:
+            return
+
+
 def possible_calls(config: Config, phase: Phase, use: AgentUse | AgentReview) -> Iterator[tuple[str, Tier]]:
     """Yield the agents and tiers that a call may have."""
     route = config.routing.get(phase.phase, Route())
     choices = route.choices if isinstance(use, AgentUse) else (route.agent_review,)
-    agents = (*(choice.agent for choice in choices if choice.agent), *config.agent_order)
+    others = config.agent_order if config.independence == "session" else config.called_agents
+    agents = (*(choice.agent for choice in choices if choice.agent), *others)
     tiers = (*(choice.tier or use.tier for choice in choices), *(entry.to for entry in use.escalate))
     return product(dict.fromkeys(agents), dict.fromkeys(tiers))
 
@@ -106,12 +142,18 @@ def allowed_agents(
 def agent_for(allowed: tuple[str, ...], progress: FeatureProgress, config: Config, routed: str | None = None) -> str:
     """Return the agent of a call: the one at work, else the next that is allowed, at last one that was replaced by
     somebody who is not; the one at work if none is."""
-    agent, order = agent_of(progress, config, routed), config.agent_order
-    at = order.index(agent) if agent in order else 0
-    candidates = (agent, *order[at:], *order[:at], *allowed)
+    agent = agent_of(progress, config, routed)
+    candidates = (*_in_turn(config, agent), *allowed)
     able = [_successor(progress, config, other) for other in candidates]
     able += [other for other in candidates if progress.replaced_agents.get(other) not in allowed]
     return next((other for other in able if other in allowed), agent)
+
+
+def _in_turn(config: Config, agent: str) -> tuple[str, ...]:
+    """Return this agent, then those of the settings that follow it, then those before it."""
+    order = config.agent_order
+    at = order.index(agent) if agent in order else 0
+    return (agent, *order[at:], *order[:at])
 
 
 def next_agent(agent: str, config: Config, allowed: tuple[str, ...] | None = None) -> str | None:

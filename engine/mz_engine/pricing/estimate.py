@@ -7,7 +7,7 @@ one that works for long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -49,20 +49,27 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds that most runs are within; None as above."""
 
 
-CallOf = Callable[[Phase, AgentUse | AgentReview], tuple[str, str]]
-"""Returns agent and model of a call."""
+CallsOf = Callable[[Phase, AgentUse | AgentReview], Sequence[tuple[str, str]]]
+"""Returns agent and model of a call, and what else they may be."""
 TypicalEstimate = Callable[[str, str, str], Estimate | None]
 """Agent, model and phase -> what such calls typically took; None: unknown."""
 
 
 def estimate_phase(
-    phase: Phase, text: str, call_of: CallOf, price: PriceLookup, typical: TypicalEstimate | None = None
+    phase: Phase, text: str, calls_of: CallsOf, price: PriceLookup, typical: TypicalEstimate | None = None
 ) -> Estimate:
-    """Estimate one phase of one feature: one call of each agent that it names."""
+    """Estimate one phase of one feature: one call of each agent that it names. The bounds hold for all that may
+    be called instead."""
     calls = []
     for use in phase.calls:
-        agent, model = call_of(phase, use)
-        calls.append((typical and typical(agent, model, phase.phase)) or _estimate_call(phase, text, model, price))
+        choices = [
+            (typical and typical(agent, model, phase.phase)) or _estimate_call(phase, text, model, price)
+            for agent, model in calls_of(phase, use)
+        ]
+        low = [choice.low_nanousd for choice in choices if choice.low_nanousd is not None]
+        high = [choice.high_nanousd for choice in choices if choice.high_nanousd is not None]
+        bounds = (min(low), max(high)) if len(low) == len(high) == len(choices) else (None, None)
+        calls.append(replace(choices[0], low_nanousd=bounds[0], high_nanousd=bounds[1]))
     return total_estimate(calls)
 
 
