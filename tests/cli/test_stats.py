@@ -77,7 +77,17 @@ def test_a_run_is_counted_before_and_after(empty: Path, mz: Mz) -> None:
         work[feature] = repository.commit({"app.py": f"1\n{feature}\n\n3\n", "tests/test_app.py": "1\n"})
     log = StoredRun(empty)
     pins = log.blob("{}")
-    log.to_run(RunStarted(run=RunId(RUN), pipeline="trial", base="main", base_commit=base, pins=pins, mz_version="1"))
+    integrated = "generation-a"
+    started = RunStarted(
+        run=RunId(RUN),
+        pipeline="trial",
+        base="main",
+        base_commit=base,
+        pins=pins,
+        mz_version="1",
+        integration=integrated,
+    )
+    log.to_run(started)
     for feature, status in (("login", FeatureOutcome.DELIVERED), ("audit", FeatureOutcome.FAILED)):
         log.admit(feature)
         ref = log.ref(feature, "code")
@@ -103,7 +113,8 @@ def test_a_run_is_counted_before_and_after(empty: Path, mz: Mz) -> None:
     call = document["calls"][0]
     assert (call["phase"], call["role"], call["duration_ms"], call["input_tokens"]) == ("code", "builder", 1000, None)
     assert call["change"] == change
-    assert "login  delivered  +2 -1  +1 -0" in mz("stats", RUN[:12], "--format", "table").out
+    for name in (RUN[:12], integrated):
+        assert "login  delivered  +2 -1  +1 -0" in mz("stats", name, "--format", "table").out
     assert mz("export", "--as", "mage", "--to", "out").exit == 0
     first, _ = (empty / "out/.beads/issues.jsonl").read_text().splitlines()
     record = msgspec.json.decode(msgspec.json.decode(first)["comments"][0]["text"])

@@ -19,7 +19,7 @@ from mz_projections.feature.state import Ended, Waiting
 from mz_projections.run.fold import fold_run
 from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
-from mz_qa.simulation.world import Files, ScriptedReply, SimulatedWorkspace, World
+from mz_qa.simulation.world import Files, ScriptedReply, SimulatedAdapter, SimulatedWorkspace, World
 
 from tests.engine.test_delivery import Bench, mending, revise, revising, status
 from tests.support import driving
@@ -83,6 +83,14 @@ def test_a_merge_states_the_lines_and_the_usage_of_all_calls() -> None:
         "Mz-Cost-USD": f"{sum(call.paid_nanousd or 0 for call in paid) / 1e9:.6f}",
         "Mz-Duration-Seconds": f"{usage.duration_ms / 1000:.1f}",
     }
+
+
+def test_messages_state_no_tokens_where_no_agent_told_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    parse = SimulatedAdapter.parse_output
+    monkeypatch.setattr(SimulatedAdapter, "parse_output", lambda *args: replace(parse(*args), usage=()))
+    bench = merging()
+    assert status(bench.run()) is FeatureOutcome.MERGED
+    assert list(trailers(bench)) == ["Mz-Key", "Mz-Feature", "Mz-Lines", "Mz-Calls", "Mz-Duration-Seconds"]
 
 
 def test_messages_state_no_usage_where_settings_leave_it_out() -> None:

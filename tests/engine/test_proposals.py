@@ -56,6 +56,15 @@ def test_a_code_block_that_cannot_be_read_is_what_the_message_is_about() -> None
     assert "in the last code block: not YAML: while parsing a flow node" in finding.message
 
 
+def test_lines_are_those_of_the_reply_and_not_of_its_code_block() -> None:
+    text = TASK.replace("id: manual", "id: ../manual")
+    reply = f"Here:\n\n```yaml\n{text}```\n"
+    (finding,) = validate(RULES, reply, "reply", Limits(), {})
+    assert finding.violation.line == 1 + reply.split("\n").index("- id: ../manual")
+    (unreadable,) = validate(RULES, "Here: it is\n\n```yaml\n- id: a\n- id: [\n```\n", "reply", Limits(), {})
+    assert unreadable.violation.line in (5, 6)
+
+
 @pytest.mark.parametrize(("old", "new", "rule"), [
     ("- id: parse", "- name: parse", "id"),
     ("- id: manual", "- id: parse", "unique"),

@@ -109,8 +109,8 @@ def stats(run: str | None, as_json: bool) -> None:
     """Count lines of code and tests, and words of prose.
 
     A line is one with more than white space, comments included. Files are read from git's objects, and sorted by
-    `sources` in mz.yaml. What to count is a run (its id or the beginning), a branch, a commit, or [RUN/]FEATURE; by
-    default the newest run, and HEAD where nothing has run.
+    `sources` in mz.yaml. What to count is a run (its id, the beginning, or its integration branch), a branch, a
+    commit, or [RUN/]FEATURE; by default the newest run, and HEAD where nothing has run.
     """
     root = find_root(Path.cwd())
     reader = SourceReader(root, load_config(root, os.environ, {}).config.sources)
@@ -137,7 +137,7 @@ def run_report(root: Path, reader: SourceReader, name: str | None) -> StatsRepor
         if imported := find_imported_run(log.store, name):
             return imported_report(reader, imported)
         runs = log.runs()
-        if not (any(run.startswith(name) for run in runs) if name else runs):
+        if not runs or (name and not any(run.startswith(name) for run in runs) and not log.run_of_branch(name)):
             return None
         run = log.find_run(name)
         view = log.view(run)

@@ -64,7 +64,7 @@ class MarkdownDocument(msgspec.Struct, frozen=True):
     headings: tuple[Heading, ...]
     entries: tuple[ListEntry, ...]
     blocks: tuple[str, ...]
-    """Contents of the fenced code blocks."""
+    """Contents of the fenced code blocks, each after as many empty lines as there are lines before it."""
 
     @property
     def title_lines(self) -> set[int]:
@@ -97,7 +97,7 @@ def _parse_structure(text: str) -> MarkdownDocument:
         prose=tuple(blank_comments("\n".join(without_code)).split("\n")),
         headings=tuple(headings(tokens, len(lines))),
         entries=tuple(entries(tokens)),
-        blocks=tuple(token.content for token in tokens if token.type == "fence"),
+        blocks=tuple("\n" * (1 + (token.map or [0])[0]) + token.content for token in tokens if token.type == "fence"),
     )
 
 

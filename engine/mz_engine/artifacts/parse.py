@@ -94,7 +94,7 @@ def read_value(text: str, rule: JsonForm, load: Callable[[str], Loaded]) -> Load
                 return embedded
         except UnreadableItems as error:
             if number == 0 and loaded is None:
-                problem = UnreadableItems(f"in the last code block: {error.problem}")
+                problem = UnreadableItems(f"in the last code block: {error.problem}", error.line)
     if loaded is None:
         raise problem
     return loaded

@@ -98,11 +98,12 @@ def make_commit(context: StepContext) -> Effect:
 def commit_message(
     subject: str, key: str, context: StepContext, usage: UnitUsage | None = None, trailers: tuple[str, ...] = ()
 ) -> str:
-    """Return a commit message: one line, and trailers with key and feature, those given, and tokens, cost (if it
-    is known) and duration of the calls, if there were any."""
+    """Return a commit message: one line, and trailers with key and feature, those given, and tokens, cost (if they
+    are known) and duration of the calls, if there were any."""
     texts = ["", f"Mz-Key: {key}", f"Mz-Feature: {context.feature}", *trailers]
     if usage is not None and context.pins.config.usage_in_commits:
-        texts.append(f"Mz-Tokens: {usage.input_tokens} in, {usage.output_tokens} out")
+        tokens = (usage.input_tokens, usage.output_tokens)
+        texts += ["Mz-Tokens: {} in, {} out".format(*tokens)] if any(tokens) else []
         texts += [f"Mz-Cost-USD: {usage.nanousd / NANOUSD_PER_USD:.6f}"] if usage.nanousd else []
         texts.append(f"Mz-Duration-Seconds: {usage.duration_ms / 1000:.1f}")
     return "\n".join((" ".join(subject.split()), *texts, ""))
