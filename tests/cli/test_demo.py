@@ -13,6 +13,7 @@ from mz_cli.app.context import open_log
 from mz_cli.common.recording import run_provenance
 from mz_cli.start import demo
 from mz_cli.start.demo import AGENTS
+from mz_engine.agents.process import SpoolMeta
 from mz_recordings.cassette.files import load
 from mz_recordings.cassette.model import Cassette
 from mz_recordings.record.recorder import RecordSources, record_run
@@ -146,6 +147,19 @@ def test_a_generation_with_a_conflict_a_failed_task_and_a_lost_call(tmp_path: Pa
     assert {call.identity: call.content("stdout") for call in again.calls} == {
         call.identity: call.content("stdout") for call in recorded.calls
     }
+
+
+def test_a_call_is_lost_when_it_has_printed_all_that_was_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stderr").touch()
+    (tmp_path / "stdout").touch()
+    meta = SpoolMeta(key="", agent="", model="", argv=(), environment=(), started_us=0)
+    (tmp_path / "meta.json").write_bytes(msgspec.json.encode(meta))
+    printed = iter((b"first\n", b"first\nsecond"))
+    monkeypatch.setattr(demo, "sleep", lambda _: (tmp_path / "stdout").write_bytes(next(printed)))
+    demo.wait_for_lines(tmp_path, 2)
+    assert next(printed, None) is None
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import json
 import shutil
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +17,11 @@ from mz_engine.agents.claude_code.adapter import ClaudeCode
 from mz_engine.ports import ParsedReply
 from mz_engine.processes.supervise import can_run_offline
 from mz_events.catalog.run import Verdict
+from mz_events.names import FeatureId
 from mz_recordings.cassette.files import digest, save
 from mz_recordings.cassette.model import Cassette, Fixture, Kind, RecordedCall
 from mz_recordings.findings.model import ReplayResult
+from mz_recordings.replay import driver
 from mz_recordings.replay.replay import bundled_library, sampled
 
 from tests.cli.drive import spawn
@@ -224,6 +226,19 @@ def test_memory_merges_as_processes_do(generation: Copy, name: str) -> None:
     assert (memory.in_memory, memory.reason) == (True, "")
     assert memory.commands_executed == case.executed
     assert bool(case.kinds) == bool(memory.findings)
+
+
+def test_merges_and_stops_use_up_the_recorded_order(generation: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = list[list[str]]()
+
+    def next_in_order(features: Iterable[FeatureId], order: list[str]) -> FeatureId:
+        orders.append(order)
+        return driver_next(features, order)
+
+    driver_next = driver.next_in_order
+    monkeypatch.setattr(driver, "next_in_order", next_in_order)
+    assert generation.settle().findings == ()
+    assert orders[-1] == []
 
 
 def test_merges_do_not_depend_on_the_order_in_which_features_are_replayed(generation: Copy) -> None:

@@ -23,17 +23,14 @@ from mz_engine.agents.process import load_spool, spool_directory
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.decoding.yaml import format_yaml
-from mz_engine.effects.steps import Emit, ReserveCall, Step
+from mz_engine.effects.steps import ReserveCall, Step
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import FILE_NAME, Limits
 from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 from mz_engine.pipelines.load import built_in_pipelines
-from mz_engine.ports import CallResult, Interrupted
 from mz_engine.processes.environment import INHERITED_VARIABLES
-from mz_engine.run.feature_loop import FeatureLoop
 from mz_engine.run.process import RunProcess
 from mz_engine.run.settings import MEMORY_FILE
-from mz_events.catalog.delivery import BranchLanded
 from mz_events.catalog.inbox import AnswerPosted
 from mz_events.names import FeatureId, inbox_stream
 from mz_events.store import Append
@@ -41,8 +38,7 @@ from mz_projections.views.model import RunView
 from mz_recordings.cassette.files import load
 from mz_recordings.cassette.model import VERDICTS, Cassette, RecordedDecision, identity_of
 from mz_recordings.cassette.repository import create_sample
-from mz_recordings.cassette.trace import is_ordered
-from mz_recordings.replay.driver import ANONYMOUS
+from mz_recordings.replay.driver import ANONYMOUS, ReplayFeature
 from mz_recordings.replay.ports import recorded_programs
 from mz_recordings.replay.stand_in import install
 
@@ -152,50 +148,50 @@ class RecordedCourse:
 
     def __init__(self, cassette: Cassette) -> None:
         self.pipeline, self.order = cassette.manifest.pipeline, list(cassette.manifest.fixture.order)
-        self.lost = {call.identity for call in cassette.calls if call.recording.outcome == "lost"}
+        lost = (call for call in cassette.calls if call.recording.outcome == "lost")
+        self.lost_lines = {call.identity: len(call.content("stdout").splitlines()) for call in lost}
+        """How many lines each lost call printed."""
         self.was_interrupted = False
 
 
-class RecordedLoop(FeatureLoop):
+class RecordedLoop(ReplayFeature):
     """Lets features go on in the order in which they merged, and stops the run in a call that was lost."""
 
     def __init__(self, process: RunProcess, course: RecordedCourse, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._process, self._course, self._is_lost = process, course, False
+        self._process, self._course, self.order = process, course, course.order
 
     def step(self) -> bool:
-        order = self._course.order
-        if self.feature in order and order[0] != self.feature and not self.run_side.is_stopping():
+        if self._course.was_interrupted:
+            return False
+        if self.feature in self.order and self.order[0] != self.feature and not self.run_side.is_stopping():
             sleep(POLL_SECONDS)
             return True
-        is_running = super().step()
-        if not is_running and self.feature in order and not self.run_side.is_stopping():
-            order.remove(self.feature)
-        return is_running
+        return super().step()
 
     def _execute(self, step: Step) -> None:
         super()._execute(step)
-        events = step.events if isinstance(step, Emit) else (step,) if isinstance(step, BranchLanded) else ()
-        if any(map(is_ordered, events)) and self.feature in self._course.order:
-            self._course.order.remove(self.feature)
         if isinstance(step, ReserveCall):
             ref = step.request.ref
-            self._is_lost = identity_of(self._course.pipeline, self.feature, ref) in self._course.lost
-            if self._is_lost:
-                Thread(target=self._interrupt, args=(ref.key,), daemon=True).start()
-        if self._is_lost and isinstance(self._result, CallResult):
-            self._error = Interrupted("its end is not recorded")
+            lines = self._course.lost_lines.get(identity_of(self._course.pipeline, self.feature, ref))
+            if lines is not None:
+                Thread(target=self._interrupt, args=(ref.key, lines), daemon=True).start()
 
-    def _interrupt(self, key: str) -> None:
-        """Stop the run at once when the call has begun to reply."""
-        for _ in range(POLLS_MAX):
-            result = load_spool(spool_directory(self._process.root / MZ_FOLDER / SPOOL_FOLDER, key))
-            if result is not None and result.stdout:
-                break
-            sleep(POLL_SECONDS)
+    def _interrupt(self, key: str, lines: int) -> None:
+        """Stop the run at once when the call has printed all that was recorded of it."""
+        wait_for_lines(spool_directory(self._process.root / MZ_FOLDER / SPOOL_FOLDER, key), lines)
         self._course.was_interrupted = True
         self._process.scheduler.stop()
         self._process.kill()
+
+
+def wait_for_lines(spool: Path, lines: int) -> None:
+    """Wait for the output of a call, but not forever."""
+    for _ in range(POLLS_MAX):
+        result = load_spool(spool)
+        if result is not None and len(result.stdout.splitlines()) >= lines:
+            break
+        sleep(POLL_SECONDS)
 
 
 def answer(run: str, decision: RecordedDecision, process: RunProcess) -> None:

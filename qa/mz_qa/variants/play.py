@@ -9,7 +9,6 @@ by the second opinion in the agent's folder, independently of the parser, which 
 
 from __future__ import annotations
 
-import threading
 from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
@@ -27,7 +26,7 @@ from mz_engine.run.feature_loop import FeatureLoop
 from mz_events.adapters.memory import MemoryBlobs, MemoryStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallReserved
-from mz_events.catalog.run import AnswerAccepted, CancelAccepted, RetryAccepted, RunClosing
+from mz_events.catalog.run import AnswerAccepted, CancelAccepted, RetryAccepted
 from mz_events.codec import comparable_payload
 from mz_events.names import Commit, FeatureId, feature_stream
 from mz_events.store import Recorded
@@ -35,7 +34,7 @@ from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, Recor
 from mz_recordings.cassette.repository import FixtureUnavailable
 from mz_recordings.cassette.trace import EventJson, call_of_event, trace_events
 from mz_recordings.faults.faults import Variant, as_recorded, derive_variants
-from mz_recordings.replay.driver import ANONYMOUS, ReplayCoordinator, ReplayFeature, next_in_order, start_run
+from mz_recordings.replay.driver import ReplayCoordinator, ReplayFeature, next_in_order, start_run
 from mz_recordings.replay.memory import MemoryAgents, MemoryExecutor, MemoryPorts
 from mz_recordings.replay.memory_objects import NotInMemory
 from mz_recordings.replay.ports import ReplayFolders
@@ -281,19 +280,14 @@ def _run_until_idle(world: CassetteWorld, only: str | None) -> bool:
                 feature_loop = ReplayFeature(
                     run, feature, world.pins, world.store, ports, coordinator, coordinator.observe
                 )
-                feature_loop.killed = threading.Event()
-                active[feature] = feature_loop
-        if not active and fixture.closing and only is None and coordinator.state.closing is None:
-            coordinator.append((RunClosing(how=fixture.closing, actor=world.blobs.put(ANONYMOUS)),))
-        elif not active and not coordinator.resume_if_recorded(world.cassette):
-            return True
+                feature_loop.order, active[feature] = order, feature_loop
         if not active:
+            closes = only is None and coordinator.close_if_recorded()
+            if not closes and not coordinator.resume_if_recorded(world.cassette):
+                return True
             continue
         feature = next_in_order(active, order)
-        merges, is_running = active[feature].merges, active[feature].step()
-        if feature in order and (not is_running or active[feature].merges > merges):
-            order.remove(feature)
-        if not is_running:
+        if not active[feature].step():
             coordinator.worker_stopped(active.pop(feature))
             decided_version = -1
     return False

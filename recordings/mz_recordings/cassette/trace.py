@@ -74,7 +74,7 @@ def feature_trace(events: Iterable[Event]) -> tuple[Event, ...]:
     return tuple(_normalise(event) for event in events if is_in_trace(event))
 
 
-def is_ordered(event: Event) -> bool:
+def is_ordered(event: object) -> bool:
     """Return True for a merge, whose result depends on what other features have merged before."""
     return isinstance(event, delivery.BaseMerged | delivery.BranchLanded | delivery.TargetMoved)
 

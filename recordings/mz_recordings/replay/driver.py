@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 from mz_engine.decide.items import own_texts
 from mz_engine.decide.run import AwaitEvents, EndEvent
+from mz_engine.effects.steps import Emit, Step
 from mz_engine.model.pins import Pins, encode_pins
 from mz_engine.ports import Ports
 from mz_engine.run.coordinator import Coordinator
@@ -114,7 +115,7 @@ def drive(
         run, pins, store = coordinator.run, coordinator.pins, coordinator.store
         feature_ports = ports.for_feature(feature, fixture)
         loop = ReplayFeature(run, feature, pins, store, feature_ports, run_side, coordinator.observe)
-        loop.killed = ports.stop
+        loop.killed, loop.order = ports.stop, order
         return loop
 
     calls_before, order = -1, list(fixture.order)
@@ -125,11 +126,9 @@ def drive(
             _run_threads(scheduler, ports)
         else:
             _run_in_turn(coordinator, start, order)
-        halt, closing = coordinator.state.halt, fixture.closing
-        if halt is None and closing and coordinator.state.closing is None:
-            actor = ports.blobs.put(ANONYMOUS)
-            coordinator.append((RunClosing(how=closing, actor=actor),))
+        if coordinator.close_if_recorded():
             continue
+        halt = coordinator.state.halt
         if halt is None or calls_made() == calls_before or not was_resumed(halt.feature):
             return
         calls_before = calls_made()
@@ -150,7 +149,7 @@ def _run_in_turn(
     coordinator: Coordinator, start: Callable[[FeatureId, RunSide], ReplayFeature], order: list[str]
 ) -> None:
     """Run each feature until it stops, until none can run. In a given order, the feature that is next in it is run
-    until it merges or stops, and removed from it. Raises NotInMemory if the run waits for something."""
+    until it merges or stops. Raises NotInMemory if the run waits for something."""
     action, loops, in_order = coordinator.decide(), dict[FeatureId, ReplayFeature](), bool(order)
     while features := coordinator.runnable_features(frozenset()):
         feature = next_in_order(features, order)
@@ -158,8 +157,6 @@ def _run_in_turn(
         merges, is_running = loop.merges, loop.step()
         while is_running and not (in_order and loop.merges > merges):
             is_running = loop.step()
-        if feature in order:
-            order.remove(feature)
         if not is_running:
             coordinator.worker_stopped(loops.pop(feature))
         action = coordinator.decide()
@@ -177,16 +174,21 @@ def next_in_order(features: Iterable[FeatureId], order: list[str]) -> FeatureId:
 class ReplayFeature(FeatureLoop):
     """Continues after a call that must be found lost, as the next process did after the crash."""
 
-    killed: threading.Event
+    killed = threading.Event()
+    order: list[str]
+    """The features in the order in which they merge and stop; each is removed once when it does."""
     merges = 0
 
-    def _append(self, events: tuple[Event, ...], causation: str = "") -> None:
-        self.merges += sum(map(is_ordered, events))
-        super()._append(events, causation)
+    def _execute(self, step: Step) -> None:
+        super()._execute(step)
+        self.merges += sum(map(is_ordered, step.events if isinstance(step, Emit) else (step,)))
 
     def step(self) -> bool:
-        was_running = self._steps is not None
-        return super().step() or (was_running and not self.killed.is_set())
+        merges, was_running = self.merges, self._steps is not None
+        is_running = super().step() or (was_running and not self.killed.is_set())
+        if self.feature in self.order and (self.merges > merges or not is_running):
+            self.order.remove(self.feature)
+        return is_running
 
 
 class ScriptedPeople(Coordinator):
@@ -197,6 +199,7 @@ class ScriptedPeople(Coordinator):
     ) -> None:
         super().__init__(fixture.run, pins, store, ports.clock, observe)
         self._blobs, self._decisions = ports.blobs, defaultdict[str, list[RecordedDecision]](list)
+        self._closing = fixture.closing
         for decision in fixture.decisions:
             self._decisions[decision.feature].append(decision)
 
@@ -208,6 +211,13 @@ class ScriptedPeople(Coordinator):
         decision, is_waiting = pending[0], track.last_stop.status is FeatureOutcome.WAITING
         if self._trace_length(feature_run.feature) == decision.after or (is_waiting and decision.action in VERDICTS):
             self.append((self._decision_event(pending.pop(0)),))
+
+    def close_if_recorded(self) -> bool:
+        """End the run as a person did. Return False if nobody did, the run ends already, or it was halted."""
+        if not self._closing or self.state.halt or self.state.closing:
+            return False
+        self.append((RunClosing(how=self._closing, actor=self._blobs.put(ANONYMOUS)),))
+        return True
 
     def _trace_length(self, feature: str) -> int:
         return sum(is_in_trace(recorded.event) for recorded in self.store.read(feature_stream(self.run, feature)))
