@@ -147,6 +147,8 @@ def test_halves_of_characters_are_removed() -> None:
         ("Fixes #12, closes acme/tally#3, GH-4", "Fixes #|12, closes acme/tally#|3, GH-|4"),
         ("see https://github.com/acme/tally/issues/5", "see https://github.com/acme/tally/issues/|5"),
         ("https://github.com/acme/tally/pull/6", "https://github.com/acme/tally/pull/|6"),
+        ("&#64;ada &#x40;ada &commat;ada &num;7 &amp; &str", "&|#|64;ada &|#x40;ada &|commat;ada &|num;7 &amp; &str"),
+        (r"GH\-4", r"GH\-|4"),
         ("<!-- mz r1/t9 -->", "<|!-- mz r1/t9 -->"),
         ("# Files\n\n- a@b, 1 < 2, #", "# Files\n\n- a@|b, 1 < 2, #"),
     ],

@@ -252,6 +252,11 @@ def fulfils(rules: RuleSet, item: Item, condition: FieldCondition) -> bool:
     return not condition.field or not values.isdisjoint(map(str.casefold, condition.values))
 
 
+def comparable_text(text: str) -> str:
+    """Return a text whose case and white space make no difference."""
+    return " ".join(text.casefold().split())
+
+
 def non_blank_strings(value: Any) -> tuple[str, ...]:
     """Return the non-blank strings of a list, or a single string; empty for anything else."""
     members = value if isinstance(value, list) else [value]

@@ -20,6 +20,7 @@ from mz_engine.artifacts.parse import (
     Item,
     UnreadableItems,
     artifact_items,
+    comparable_text,
     field_rule,
     field_value,
     form_rule,
@@ -418,10 +419,10 @@ def value_problem(rule: kinds.FieldRule, value: Any, minimum: int, maximum: int 
     problems = ((number, member_problem(rule.type, member)) for number, member in enumerate(value, 1))
     member_problems = (f"entry {number} {problem}" for number, problem in problems if problem)
     problem = size_problem(len(value), "entries", minimum, maximum) or next(member_problems, "")
-    ids = (
-        [member["id"] for member in value if isinstance(member, dict)] if rule.type == "entries" and not problem else ()
-    )
-    return problem or next((f"has the id {name} twice" for name, count in Counter(ids).items() if count > 1), "")
+    if problem or rule.type != "entries":
+        return problem
+    ids = Counter(member["id"] for member in value if isinstance(member, dict))
+    return next((f"has the id {name} twice" for name, count in ids.items() if count > 1), "")
 
 
 def member_problem(kind: str, member: Any) -> str:
@@ -475,7 +476,7 @@ def unique_values(rule: kinds.UniqueIds, subject: ArtifactSubject) -> Iterator[R
     for number, item in enumerate(subject.items, 1):
         label = subject.label(item, number)
         for value in subject.values(item, rule.field or ""):
-            comparable = " ".join(value.casefold().split()) if rule.ignore_case else value
+            comparable = comparable_text(value) if rule.ignore_case else value
             if comparable in first_users:
                 users, location = f"{first_users[comparable]} and {label}", f"[{number}].{rule.field}"
                 yield RuleViolation(line=item.line, location=location, item_label=users, actual=quote_value(value))

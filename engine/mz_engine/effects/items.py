@@ -10,7 +10,7 @@ from mz_events.catalog.feature import ItemStatus
 from mz_events.catalog.run import FeatureOutcome, ItemAdded
 from mz_events.names import Digest, FeatureId
 
-from mz_engine.artifacts.parse import artifact_items, field_value
+from mz_engine.artifacts.parse import artifact_items, comparable_text, field_value
 from mz_engine.backlog.injection_screen import added_item, screen_item, stored_texts
 from mz_engine.backlog.listed import ListedItem, listed_item
 from mz_engine.decide.actions import CreateItems
@@ -27,14 +27,14 @@ def create_items(action: CreateItems, context: StepContext) -> Effect:
     assert names is not None
     for status in context.phase_state.progress.started.items:
         if status.kind == action.kind and status.status not in GIVEN_UP:
-            existing[_comparable((yield from get_text(status.title)))] = status.feature
+            existing[comparable_text((yield from get_text(status.title)))] = status.feature
     items, duplicates = list[ItemAdded](), dict[str, FeatureId]()
     for order, entry in enumerate(artifact_items(rules, (yield from get_text(parsed.digest)))):
         unit = units.get(str(field_value(rules, entry, names.id)))
         if unit is None:
             continue
         title = " ".join(str(field_value(rules, entry, "title") or unit.id).split())
-        if (same := existing.get(_comparable(title))) is not None:
+        if (same := existing.get(comparable_text(title))) is not None:
             duplicates[unit.id] = same
             continue
         others = {name: value for name, value in entry.fields.items() if name not in (names.id, "title")}
@@ -74,10 +74,6 @@ def input_items(context: StepContext) -> Steps[tuple[ItemData, ...]]:
             )  # fmt: skip
             items.append(data)
     return tuple(items)
-
-
-def _comparable(title: str) -> str:
-    return " ".join(title.casefold().split())
 
 
 def _body(fields: Mapping[str, Any]) -> str:

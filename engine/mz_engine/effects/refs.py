@@ -43,10 +43,9 @@ def _merge_message(subject: str, key: str, context: StepContext, change: SourceC
     """Return the message of a merge, with its lines of code and tests, and the usage of all calls of the item."""
     progress = context.phase_state.progress
     lines = (f"{kind} +{part.added} -{part.removed}" for kind, part in (("code", change.code), ("tests", change.tests)))
-    trailers, calls = (f"Mz-Lines: {', '.join(lines)}",), sum(progress.calls.values())
-    if not calls:
-        return commit_message(subject, key, context, trailers=trailers)
-    return commit_message(subject, key, context, progress.usage, (*trailers, f"Mz-Calls: {calls}"))
+    calls = sum(progress.calls.values())
+    trailers = [f"Mz-Lines: {', '.join(lines)}", *([f"Mz-Calls: {calls}"] if calls else [])]
+    return commit_message(subject, key, context, progress.usage if calls else None, trailers)
 
 
 def reconcile_merge(intent: MergeRequested, context: StepContext) -> Effect:

@@ -96,7 +96,7 @@ def make_commit(context: StepContext) -> Effect:
 
 
 def commit_message(
-    subject: str, key: str, context: StepContext, usage: UnitUsage | None = None, trailers: tuple[str, ...] = ()
+    subject: str, key: str, context: StepContext, usage: UnitUsage | None = None, trailers: Sequence[str] = ()
 ) -> str:
     """Return a commit message: one line, and trailers with key and feature, those given, and tokens, cost (if they
     are known) and duration of the calls, if there were any."""

@@ -80,8 +80,10 @@ TRACKER_LABEL, READY, IN_PROGRESS, FAILED = "mz", "mz:ready", "mz:in-progress", 
 STATE_LABELS = frozenset({READY, IN_PROGRESS, FAILED})
 TITLE_CHARS_MAX, BODY_CHARS_MAX = 250, 60_000
 """GitHub's are 256 and 65,536."""
-ACTIVE_TEXT = re.compile(r"(@(?=\w)|#(?=\d)|\bGH-(?=\d)|/(?:issues|pull|discussions)/(?=\d)|<(?=!--))", re.IGNORECASE)
-"""Mentions, references to issues, and comments in Markdown of GitHub."""
+ACTIVE_TEXT = re.compile(
+    r"(@(?=\w)|#(?=\d)|\bGH\\?-(?=\d)|/(?:issues|pull|discussions)/(?=\d)|<(?=!--)|&(?=#|commat;|num;))", re.IGNORECASE
+)
+"""Mentions, references to issues, and comments in Markdown of GitHub, which sees through entities and backslashes."""
 GONE = re.compile(r"HTTP 404|HTTP 410")
 
 
@@ -320,23 +322,22 @@ class GhForge:
             number = next((issue.number for issue in marked), None)
         if number is None:
             body = f"{wanted.body[:BODY_CHARS_MAX]}\n\n{wanted.mark}"
-            labels = [TRACKER_LABEL, *filter(None, (wanted.label,))]
-            fields = {"title": wanted.title[:TITLE_CHARS_MAX], "body": body, "labels": labels}
+            labels = {TRACKER_LABEL, wanted.label} - {""}
+            fields = {"title": wanted.title[:TITLE_CHARS_MAX], "body": body, "labels": sorted(labels)}
             listed = self._tracked
             del self._tracked  # They are listed again if the reply gets lost.
             reply = self._call_api("issues", "--method", "POST", "--input", "-", stdin=json.dumps(fields))
             issue = decode_reply(Issue, "gh api", reply.stdout)
             self._tracked = {**listed, issue.number: issue}
             return issue.number
-        current = self._tracked.get(number) or self._issue(number)
-        if current is not None and wanted.changes(current):
+        current = self._tracked.get(number)
+        if current is None or wanted.changes(current):
             current = self._issue(number)  # People may have changed it since.
-        changes = wanted.changes(current) if current else {}
-        if changes and wanted.comment:
-            self.report(number, wanted.mark, wanted.comment)
-        if current is None or (changes and self._issue(number, changes) is None):
-            return None
-        return number
+        if current and (changes := wanted.changes(current)):
+            if wanted.comment:
+                self.report(number, wanted.mark, wanted.comment)
+            current = self._issue(number, changes)
+        return number if current else None
 
     def _issue(self, number: int, changes: Mapping[str, object] = {}) -> Issue | None:
         """Return an issue, changed if anything is to change; None: it was deleted or moved."""

@@ -399,19 +399,15 @@ def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event)
             input_tokens, output_tokens = input_tokens + part.input, output_tokens + part.output
         return replace(
             progress,
-            usage=replace(
-                usage,
-                input_tokens=input_tokens,
-                output_tokens=output_tokens,
-                nanousd=usage.nanousd + (event.reported_nanousd or 0),
-            ),
+            usage=replace(usage, input_tokens=input_tokens, output_tokens=output_tokens),
             agent_session=apply_reply(agent_session, event),
             builder_agents=_builder_agents(progress, unit_run.request, event),
         )
-    if type(event) is CallPriced and event.computed_nanousd is not None:
-        parsed = unit_run.last_event
-        reported = parsed.reported_nanousd or 0 if type(parsed) is ReplyParsed else 0
-        return replace(progress, usage=replace(usage, nanousd=usage.nanousd - reported + event.computed_nanousd))
+    if type(event) is CallPriced:
+        parsed, nanousd = unit_run.last_event, event.computed_nanousd
+        if nanousd is None and type(parsed) is ReplyParsed:
+            nanousd = parsed.reported_nanousd
+        return replace(progress, usage=replace(usage, nanousd=usage.nanousd + (nanousd or 0)))
     if type(event) is ArtifactParsed and not event.is_result and unit_run.reply_event is not None:
         return replace(progress, agent_session=add_written(agent_session, unit_run.reply_event.ref.key, event))
     if type(event) is AgentSwitched:
