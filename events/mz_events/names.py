@@ -51,12 +51,12 @@ def parse_name(text: str) -> str:
 def parse_path(text: str) -> Path:
     """Return a path from an agent or a person, normalised (`./a//b` becomes `a/b`).
 
-    Raises: InvalidName, also when the path leaves the tree.
+    Raises: InvalidName, also when the path leaves the tree or is below a `.git`, which no tree can hold.
     """
     if not text or "\0" in text or "\n" in text or text.startswith(("/", "~")):
         raise InvalidName(f"{text[:80]!r} is not a path inside the repository")
     parts = [part for part in text.split("/") if part not in ("", ".")]
-    if not parts or ".." in parts:
+    if not parts or ".." in parts or ".git" in text.lower().split("/"):
         raise InvalidName(f"{text[:80]!r} is not a path inside the repository")
     path = str(PurePosixPath(*parts))
     try:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from mz_engine.decoding.yaml import decode_document, parse_yaml
+from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Config, Edit
 from mz_engine.model.pipeline import Pipeline
-from mz_engine.pipelines.material import check_template, edit_problems
+from mz_engine.pipelines.material import check_template, edit_problems, misspelt_edits
 from mz_engine.ports import CallSpec
 from mz_engine.prompts.render import load_templates
 from mz_events.catalog.feature import EditMade, FeatureHeld
@@ -115,6 +116,26 @@ def test_an_edit_names_templates_that_exist_and_files_that_may_change() -> None:
         "3:41 MZ3008 `edits.seed.write.a.txt`: there is no template `edits/b.j2` of an edit",
         "3:60 MZ3008 `edits.seed.write.b.txt`: there is no template `code.md.j2` of an edit",
     ]
+
+
+def test_a_file_of_an_edit_is_one_that_git_can_hold() -> None:
+    with pytest.raises(MzError, match="is not a path inside the repository"):
+        problems_of(Bench().pins.pipeline, "  seed:\n    write: {sub/.Git/hooks/pre-push: edits/a.j2}\n")
+
+
+@pytest.mark.parametrize(
+    ("edits", "warnings"),
+    [
+        ("  sead: {delete: ['*.go']}\n", ["2:3 MZ2005 the pipeline `trial` makes no edit `sead`"]),
+        ("  seed: {delete: ['*.go']}\n  seed2: {delete: ['*.go']}\n", []),
+        ("  other: {delete: ['*.go']}\n", []),
+    ],
+)
+def test_a_misspelt_edit_is_a_warning_where_another_pipeline_could_make_it(edits: str, warnings: list[str]) -> None:
+    document = parse_yaml(f"edits:\n{edits}", "mz.yaml")
+    problems = list(misspelt_edits(decode_document(document, Config), seeded(Bench()).pins.pipeline, document))
+    assert [f"{p.location.line}:{p.location.column} {p.code} {p.message}" for p in problems if p.location] == warnings
+    assert {(p.severity, p.hint) for p in problems} <= {("warning", "did you mean `seed`?")}
 
 
 def test_a_path_of_an_edit_has_placeholders_that_the_pipeline_can_fill() -> None:

@@ -12,7 +12,7 @@ import msgspec
 from mz_engine.artifacts.load import assemble_rules
 from mz_engine.artifacts.validate import requirements, validate
 from mz_engine.decoding.regex import inspect_expression
-from mz_engine.decoding.structs import KeyPath, did_you_mean, format_key_path
+from mz_engine.decoding.structs import KeyPath, did_you_mean, format_key_path, similar_name_hint
 from mz_engine.decoding.yaml import YamlDocument
 from mz_engine.errors.diagnostics import Diagnostic, SourceLocation
 from mz_engine.model.config import Config, Limits
@@ -82,6 +82,16 @@ def edit_problems(
             hint = did_you_mean(template, names) or f"write it to pipelines/templates/{EDITS_FOLDER}NAME.j2"
             message = f"`{key}`: there is no template `{template[:80]}` of an edit"
             yield Diagnostic(code="MZ3008", message=message, hint=hint, location=location)
+
+
+def misspelt_edits(config: Config, pipeline: Pipeline, document: YamlDocument) -> Iterator[Diagnostic]:
+    """Yield a warning (MZ2005) for each edit with nearly the name of one that the pipeline makes and mz.yaml lacks."""
+    made = {phase.edit for phase in pipeline.phases if phase.edit}
+    for name in config.edits.keys() - made:
+        if hint := similar_name_hint(name, sorted(made - config.edits.keys())):
+            message = f"the pipeline `{pipeline.pipeline}` makes no edit `{name}`"
+            location = document.key_location("edits", name)
+            yield Diagnostic(code="MZ2005", message=message, hint=hint, location=location, severity="warning")
 
 
 def missing_blocks(templates: Mapping[str, str]) -> dict[str, tuple[MissingBlock, ...]]:

@@ -63,7 +63,7 @@ from mz_engine.pipelines.load import (
     load_valid_pipeline_files,
     pin_files,
 )
-from mz_engine.pipelines.material import edit_problems, missing_blocks
+from mz_engine.pipelines.material import edit_problems, missing_blocks, misspelt_edits
 from mz_engine.ports import RemoteError, RepositoryUnusable
 from mz_engine.pricing.models import candidate_names
 from mz_engine.pricing.table import known_models, price_table
@@ -138,7 +138,7 @@ def load_sources(
         errors += routing_problems(loaded.routing, pipeline, all_adapters(config.agents))
         has_price = price_lookup(config, environment)
         warnings += (*lint, *missing_tools(pipeline, config), *unpriced_models(pipeline, config, has_price))
-        warnings += unknown_models(config, has_price)
+        warnings += (*unknown_models(config, has_price), *misspelt_edits(config, pipeline, loaded.document))
     except MzError as error:
         errors += error.diagnostics
     try:
