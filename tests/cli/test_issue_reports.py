@@ -71,7 +71,7 @@ def test_what_cannot_be_written_is_told_and_the_next_comment_is_written(desk: De
     desk.start(8, "acme/tally#8")
     desk.comments.close()
     (printed,) = desk.printed
-    assert printed.startswith("no comment on an issue: ")
+    assert printed.startswith("not written on issues: ")
     assert "ermission denied" in printed
     (comment,) = desk.gh.comments(LIST.format(8))
     assert comment["body"].startswith("**mz**: working\n"), "no phase has begun"

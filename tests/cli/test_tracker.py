@@ -144,7 +144,7 @@ def test_an_issue_has_the_task_and_its_state_until_it_is_merged(desk: Desk) -> N
 
 
 def test_what_failed_is_told_when_it_is_not_begun_again(desk: Desk) -> None:
-    desk.add("t1", "t2")
+    desk.add("t1", "t2", "t3")
     desk.admit("t1")
     desk.stop("t1", "failed")
     desk.tracker.update(RUN)
@@ -154,9 +154,11 @@ def test_what_failed_is_told_when_it_is_not_begun_again(desk: Desk) -> None:
         desk.stop("t1", "failed")
     desk.tracker.update(RUN)
     assert (desk.shown()[0], desk.comments()) == (("open", ["mz", "mz:failed"]), ["**mz**: failed (test)"])
+    desk.stop("t3", "failed")
     desk.record(RunClosing(how="cancel", actor=Digest("a" * 64)))
     desk.stop("t2", "cancelled")
     desk.tracker.update(RUN)
+    assert desk.shown()[2] == ("open", ["mz", "mz:failed"]), "no cycle follows"
     assert (desk.shown()[1], desk.comments(2)) == (("open", ["mz", "mz:failed"]), ["**mz**: cancelled"])
 
 
@@ -187,12 +189,15 @@ def test_two_hundred_tasks_are_listed_page_by_page_and_opened_once(desk: Desk) -
 
 
 # texts ----------------------------------------------------------------------------------------------------------------
-def test_texts_are_cut_and_have_no_control_characters_and_no_secrets(desk: Desk) -> None:
+def test_texts_are_cut_and_have_no_control_characters_no_secrets_and_no_mentions(desk: Desk) -> None:
     desk.environment["DEPLOY_TOKEN"] = "hunter2hunter2"
-    desk.add("t1", title="a\x1b[31m\nb\x07 hunter2hunter2 " + "x" * 300, body="y hunter2hunter2 " + "z" * 70_000)
+    desk.add(
+        "t1", title="a\x1b[31m\nb\x07 hunter2hunter2 @ada " + "x" * 300, body="y hunter2hunter2 @ada " + "z" * 70_000
+    )
     desk.show()
     issue = desk.issue()
-    assert issue["title"].startswith("a b <redacted> xxx")
+    assert issue["title"].startswith("a b <redacted> @\u200bada xxx")
+    assert issue["body"].startswith("y <redacted> @\u200bada zzz")
     assert "hunter2" not in issue["title"]
     assert len(issue["title"]) == 250
     assert "hunter2" not in issue["body"]

@@ -28,9 +28,7 @@ END_SECONDS = 60
 QUIET_SECONDS = 2
 Job = tuple[str, str | None] | None
 """Run, and the feature whose issue gets a comment: None: all of the run, empty: none. None: the end."""
-COMMENTED = FeatureStarted | FeatureStopped | PullRequestOpened | RunResumed
-TRACKED = ItemsAdded | ItemRequeued | RetryAccepted
-"""What only the tracker shows."""
+REPORTED = FeatureStarted | FeatureStopped | PullRequestOpened | RunResumed | ItemsAdded | ItemRequeued | RetryAccepted
 
 
 class IssueReports:
@@ -49,11 +47,9 @@ class IssueReports:
 
     def on_event(self, recorded: Recorded[Event]) -> None:
         """Never raises, never waits."""
-        _, run, *feature = recorded.stream.split("/")
-        if isinstance(event := recorded.event, COMMENTED):
-            self._jobs.put((run, event.feature if isinstance(event, FeatureStopped) else next(iter(feature), None)))
-        elif isinstance(event, TRACKED):
-            self._jobs.put((run, ""))
+        if isinstance(event := recorded.event, REPORTED):
+            _, run, *feature = recorded.stream.split("/")
+            self._jobs.put((run, getattr(event, "feature", None) or next(iter(feature), None)))
 
     def close(self) -> None:
         """Wait a while for what is to be written."""
@@ -75,7 +71,7 @@ class IssueReports:
                 if self.tracker and run and self._jobs.empty():  # What several events have changed is shown once.
                     self.tracker.update(run, is_last)
             except Exception as error:  # Whatever it is, the run and later comments do not depend on it.
-                self._show_text(f"no comment on an issue: {error}")
+                self._show_text(f"not written on issues: {error}")
 
     def _comment(self, run: str, feature: str) -> None:
         if issue := self._issue_of(run, feature):

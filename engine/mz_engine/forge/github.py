@@ -347,7 +347,6 @@ class GhForge:
             raise gh_error("api", result)
         issue = None if result.exit_code else decode_reply(Issue, "gh api", result.stdout)
         if issue is None or issue.number != number:
-            self._tracked.pop(number, None)
             return None
         self._tracked[number] = issue
         return issue
