@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,11 +10,21 @@ import pytest
 from msgspec.structs import replace
 from mz_cli.app.context import ProjectLog
 from mz_cli.live.issue_reports import IssueReports
+from mz_cli.live.tracker import Tracker
+from mz_engine.model.config import Config
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import FeatureStarted
-from mz_events.catalog.run import FeatureOutcome, FeatureStopped, ItemAdded, RunResumed
+from mz_events.catalog.run import (
+    FeatureOutcome,
+    FeatureStopped,
+    ItemAdded,
+    ItemRequeued,
+    ItemsAdded,
+    RetryAccepted,
+    RunResumed,
+)
 from mz_events.names import FeatureId, StreamId
 from mz_events.store import Append
 
@@ -101,6 +112,20 @@ def test_what_a_killed_process_did_not_write_is_written_when_the_run_continues(d
     desk.record(sample(RunResumed), "run/r1")
     desk.comments.close()
     assert len(desk.gh.calls) == calls + 1, "it is read, and not written again"
+
+
+@pytest.mark.parametrize("kind", [FeatureStopped, RunResumed, ItemsAdded, ItemRequeued, RetryAccepted])
+def test_the_tracker_is_updated_after_an_event_and_at_the_end(
+    desk: Desk, kind: type[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    updates = list[tuple[str, bool]]()
+    monkeypatch.setattr(Tracker, "update", lambda _, run, is_last: updates.append((run, is_last)))
+    log = ProjectLog(desk.program.parents[2], desk.store)
+    desk.comments.tracker = Tracker(log, Config(), os.environ, desk.printed.append)
+    desk.record(sample(kind), "run/r1")
+    eventually(lambda: bool(updates))
+    desk.comments.close()
+    assert (updates, desk.printed) == ([("r1", False), ("r1", True)], [])
 
 
 @pytest.mark.parametrize(("issue", "causation"), [("", ""), ("acme/tally#7", "run/r0/issue-7@1")])

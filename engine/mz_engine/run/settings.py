@@ -36,7 +36,7 @@ MEMORY_FILE = "memory.yaml"
 """Beside `mz.yaml`: the rules of the memory; every run pins them."""
 RUN_OPTIONS = frozenset({"agent", "autonomy", "parallel_max"})
 READ_AT_USE = frozenset({"backlog", "integration", "notify", "recordings", "sources", "specs", "tracker"})
-"""Settings of which a run keeps no value."""
+"""Settings that are read when they are used, but for `sources` in merges: their changes are no warning."""
 SETTINGS_TYPE = msgspec.inspect.type_info(Settings)
 
 
