@@ -151,7 +151,7 @@ def _check_kinds(pipeline: Pipeline) -> Iterator[LintFinding]:
                 yield LintFinding((*route, key), "MZ3016", message)
             elif "integration" in placeholders and not pipeline.integration:
                 yield LintFinding((*route, key), "MZ3031", "the pipeline has no `integration`, which names that branch")
-        for other in pipeline.items:
+        for other in pipeline.items if "start" in kind.sources else ():
             if "output" in other.sources and re.fullmatch(rf"{re.escape(other.kind[:1])}\d+", kind.kind):
                 message = f"`{kind.kind[:80]}` is the name of an item, as outputs create them for `{other.kind[:80]}`"
                 yield LintFinding((*route, "kind"), "MZ3031", message)
