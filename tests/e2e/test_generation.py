@@ -306,6 +306,15 @@ def test_what_is_cancelled_at_rest_begins_no_cycle(project: Project) -> None:
     assert project.items() == {"start": "tagged", "plan-1": "cancelled", "plan-2": "waiting"}
 
 
+def test_a_run_whose_base_cannot_be_tested_any_more_is_given_up(project: Project) -> None:
+    project.mz("run", "--quiet", "--cycles", "0")
+    project.repo.commit({"mz.yaml": SETTINGS.replace("! grep -q bad *.txt", "exit 127") + STATE_SETTINGS})
+    assert "MZ1008" in project.mz("run", "--quiet", code=None).err
+    project.mz("cancel", "generation-a")
+    assert project.status()["status"] == "finished"
+    assert project.branches() == ["main"]
+
+
 @pytest.mark.parametrize("move", [("branch", "-f", "generation-a", "main"), ("branch", "-D", "generation-a")])
 def test_a_branch_that_lost_work_stops_the_run_until_it_is_back(project: Project, move: tuple[str, ...]) -> None:
     project.mz("run", "--quiet", "--cycles", "1", code=1)

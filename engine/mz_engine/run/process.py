@@ -377,9 +377,15 @@ class RunProcess:
             warn(Diagnostic(severity="warning", code="MZ5014", message=f"the seal of the log: {problem}", hint=hint))
 
     def _test_base(self, coordinator: Coordinator, warn: Callable[[Diagnostic], None]) -> None:
-        """Test the base once per run, before anything is paid. Raises MzError (MZ1008, MZ2018)."""
+        """Test the base once per run, before anything is paid; not to end a run by an item without commands. Raises
+        MzError (MZ1008, MZ2018)."""
         started, pins, events = coordinator.state.started, coordinator.pins, list[Event]()
         if started is None or not (pins.config.workspace.setup or any(base_commands(pins))):
+            return
+        self.scheduler.take_turn(coordinator.read_inbox)  # A person may have ended the run.
+        closing = coordinator.state.closing
+        last = pins.pipeline.kind_from(closing.how) if closing else None
+        if last and not any(base_commands(replace(pins, pipeline=pins.pipeline.of_kind(last.kind)))):
             return
 
         def append(new: tuple[Event, ...]) -> None:
