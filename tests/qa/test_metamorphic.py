@@ -239,6 +239,7 @@ COMMIT: dict[str, object] = {"type": "commit.requested"}
         ([requested(), read(), COMMIT, DONE], True, ()),
         ([requested(), read(), COMMIT, DONE], False, ("a failure passed as success: it led to commit.requested",)),
         ([requested(), read(), requested(2), read(2), COMMIT, DONE], False, ()),
+        ([requested(), read(), {"type": "phase.skipped"}, DONE], False, ()),
         ([requested(), read()], False, ("it ended in a state without a name (after reply.parsed)",)),
         ([], False, ("it ended in a state without a name (after nothing)",)),
         ([requested(), requested(2), read(2), DONE], False, ("the output of call k1 was never parsed",)),

@@ -100,12 +100,13 @@ def violations(variant: Variant, success: bool, trace: Sequence[EventJson], usua
 
 
 def _first_use(trace: Sequence[EventJson], variant: Variant) -> str:
-    """Return the first event that used the altered reply, before the next request; empty if none."""
+    """Return the first event that used the altered reply, before the next request or the end of a phase that may be
+    left out; empty if none."""
     is_requested = False
     for event in trace:
+        if is_requested and event["type"] in ("agent.requested", "phase.skipped"):
+            return ""
         if event["type"] == "agent.requested":
-            if is_requested:
-                return ""
             is_requested = call_of_event(event, variant.identity.pipeline, variant.identity.feature) == variant.identity
         elif is_requested and event["type"] in REPLY_USES:
             return str(event["type"])
