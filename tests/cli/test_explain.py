@@ -180,8 +180,9 @@ def test_every_event_passes_the_schema_of_events(path: Path) -> None:
     entry = json.loads(json_line(plain_value(log_entry(Recorded(StreamId("run/r1"), 1, 1, 0, 0, event, "")))))
     validator = events_validator()
     assert validator.is_valid(entry)
-    assert not validator.is_valid({**entry, "type": "no.such"})
-    assert not validator.is_valid({**entry, "event": 5})
+    if name == "run.started":  # An entry of no type is compared with all types, which takes long.
+        assert not validator.is_valid({**entry, "type": "no.such"})
+        assert not validator.is_valid({**entry, "event": 5})
 
 
 @pytest.mark.slow
