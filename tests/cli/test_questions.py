@@ -31,6 +31,7 @@ from mz_qa.simulation import trial
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import ScriptedReply
 
+from tests.engine.test_generation import Generation, pins
 from tests.support import driving
 from tests.support.asking import ASKING, Asking, at
 from tests.support.views import question
@@ -170,3 +171,21 @@ def test_a_rejection_goes_where_the_pipeline_says() -> None:
 
 def test_nothing_is_said_of_a_feature_that_asks_nothing() -> None:
     assert verdict_effects(fold(()), trial.pins().pipeline) == ()
+
+
+def test_work_without_an_agent_is_not_tried_again_by_one() -> None:
+    generation = Generation(pinned=replace(pins(), config=replace(pins().config, autonomy="supervised")))
+    generation.plans = ["[]\n"]
+    generation.drive()
+    driving.answer(generation.world, "plan-1", Verdict.APPROVE)
+    generation.drive()
+    generation.close()
+    stream = feature_stream(trial.RUN, FeatureId("finish-1"))
+    state = fold(generation.world.store.read(stream))
+    assert isinstance(state, Waiting)
+    assert dict(verdict_effects(state, generation.pins.pipeline))[Verdict.RETRY] == "finish starts again"
+    before = len(tuple(generation.world.store.read(stream)))
+    driving.answer(generation.world, "finish-1", Verdict.RETRY)
+    generation.drive()
+    events = [recorded.event for recorded in generation.world.store.read(stream)][before:]
+    assert [type(event) for event in events] == [HumanAnswered, CommandRan, GateChecked, HumanRequested]

@@ -219,6 +219,16 @@ def test_a_person_gives_the_run_up() -> None:
     assert f"refs/heads/{INTEGRATION}" not in generation.world.refs
 
 
+@pytest.mark.parametrize(("how", "last"), [("cancel", "abandon-1"), ("finish", "finish-1")])
+def test_a_run_that_ends_before_its_first_item_leaves_no_branch(how: str, last: str) -> None:
+    generation = Generation()
+    state = generation.close(how)
+    assert (list(state.tracks), state.finished) == ([last], True)
+    assert generation.calls == []
+    assert [ref for ref in generation.world.refs if ref.startswith("refs/heads/")] == ["refs/heads/main"]
+    assert generation.files("main") == ["README.md"]
+
+
 def test_a_run_whose_first_item_is_stuck_can_be_given_up() -> None:
     generation = Generation()
     tag = f"refs/tags/{INTEGRATION}-start"

@@ -227,10 +227,12 @@ def _same_effect(again: str) -> Effects:
 
 def _question_effects(question: HumanRequested, phase: str, unit_run: UnitRun, pipeline: Pipeline | None) -> Effects:
     approve, retry, reject = Verdict.APPROVE, Verdict.RETRY, (Verdict.REJECT, FAILS_TEXT)
+    has_calls = any(tries.attempt for tries in unit_run.attempts.values())
+    again = NEXT_CALL_TEXT if has_calls else f"{phase} starts again"
     match question.question_kind:
         case QuestionKind.APPROVAL:
             reject = (Verdict.REJECT, _rejection_effect(phase, pipeline))
-            return (approve, "the feature continues with the work as it is"), (retry, NEXT_CALL_TEXT), reject
+            return (approve, "the feature continues with the work as it is"), (retry, again), reject
         case QuestionKind.CHECKS:
             waits = "mz waits for the checks again; first push or restart them"
             return (retry, waits), (approve, "the feature continues as if they had passed"), reject
@@ -242,10 +244,9 @@ def _question_effects(question: HumanRequested, phase: str, unit_run: UnitRun, p
             return (retry, NEXT_CALL_TEXT), (approve, "the feature continues without this review, and no call"), reject
     if unit_run.commit is not None:
         return _same_effect("mz tries the delivery again")
-    if not any(tries.attempt for tries in unit_run.attempts.values()):
-        ignored = f"the feature continues in spite of {question.code}"
-        return (retry, f"{phase} starts again"), (approve, ignored), reject
-    return _same_effect(NEXT_CALL_TEXT)
+    if not has_calls:
+        return (retry, again), (approve, f"the feature continues in spite of {question.code}"), reject
+    return _same_effect(again)
 
 
 def _rejection_effect(phase: str, pipeline: Pipeline | None) -> str:

@@ -63,7 +63,7 @@ def begin_or_end(state: RunState, pins: Pins) -> ItemAction | None:
     if not pins.pipeline.items or state.started is None:
         return None
     first = pins.pipeline.kind_from("start")
-    if first is not None and first.kind not in state.tracks:
+    if first is not None and first.kind not in state.tracks and state.closing is None:
         return _own_item(first, first.kind, state, pins)
     if state.closing is None or state.closing_item:
         return None
