@@ -68,7 +68,7 @@ def test_everything_that_a_pipeline_does_is_shown(home: Path, mz: Mz, snapshot: 
 def test_a_definition_is_printed_with_its_defaults(home: Path, mz: Mz) -> None:
     give(home, "trial", TRIAL)
     summary = msgspec.json.decode(mz("pipelines", "show", "trial", "--json").out)
-    plan, build, _ = summary["definition"]["phases"]
+    plan, build, *_ = summary["definition"]["phases"]
     assert plan["timeout"] == {"total": 1800, "idle": 300}
     assert build["ask_person"][0]["in"] == ["CRITICAL", "BLOCKER"]
     assert build["retries"] == 3

@@ -501,7 +501,7 @@ def test_only_what_was_delivered_is_revised(delivered: bool) -> None:
 
 
 def test_the_pipeline_chooses_where_a_revision_begins() -> None:
-    pipeline = trial.pipeline_and_files()[0]
+    pipeline = trial.pins().pipeline
     assert pipeline.revision_phase == "build", "as after failed checks"
     *phases, ship = pipeline.phases
     routed = replace(ship, on_block=(*ship.on_block, BlockRoute(cause="revision", to="plan", scope="tree")))

@@ -74,18 +74,25 @@ def test_they_name_no_place_of_the_machine_they_were_made_on() -> None:
 
 
 def test_the_trial_goes_back_and_asks() -> None:
-    """A rework, units, a reviewer, a rollback to an earlier phase, a person who rejects and then approves, a feature
-    that builds on another."""
+    """A rework, units, a reviewer, a rollback to an earlier phase, a block that an agent raises, a person who rejects
+    and then approves, a feature that builds on another, a phase for some, one that is not required."""
     events = list(documents(TRIAL))
     routes = [
         (event["source"], event["to"], event["units"]) for event in events if event["type"] == "phase.rolled-back"
     ]
-    assert sorted(routes) == [("build", "build", ["broth"]), ("build", "build", ["loaf"]), ("build", "plan", [])]
+    assert sorted(routes) == [
+        ("build", "build", ["broth"]), ("build", "build", ["loaf"]), ("build", "plan", []), ("build", "plan", []),
+    ]  # fmt: skip
     causes = [document["cause"] for document in events if document["type"] == "phase.blocked"]
-    assert sorted(causes) == ["code", "person", "spec"]
+    assert sorted(causes) == ["code", "person", "spec", "unclear"]
     assert [fields["verdict"] for fields in events if fields["type"] == "human.answered"] == ["reject", "approve"]
     named = {call.recording.identity.path for call in cassette(TRIAL).calls}
     assert named >= {"bread/plan.a2", "bread/build.dough.a2", "bread/build.loaf.i3.reviewer", "menu/ship"}
+    assert sorted(event["met"] for event in events if event["type"] == "conditions.checked") == [[], [], ["risky"]]
+    assert [event["phase"] for event in events if event["type"] == "phase.skipped"] == ["learn"], "of soup"
+    prompts = {call.recording.identity.path: call.content("prompt").decode() for call in cassette(TRIAL).calls}
+    assert "+Heat the oven to 250 degrees." in prompts["bread/look"], "a record of what was built"
+    assert "blocked by raised.unclear" in prompts["menu/learn"], "a record of what happened, after the delivery"
     assert {item.feature: item.depends_on for item in cassette(TRIAL).manifest.fixture.items} == {
         "bread": (), "soup": (), "menu": ("bread",),
     }  # fmt: skip
@@ -114,7 +121,7 @@ def test_together_they_cover_what_can_go_wrong() -> None:
     assert kinds == {
         *("feature.held", "feature.hold-released", "feature.failed", "feature.cancelled"),
         *("human.requested", "human.answered", "phase.blocked", "phase.rolled-back", "tree.restored"),
-        *("session.dropped", "learnings.captured"),
+        *("session.dropped", "learnings.captured", "conditions.checked", "phase.skipped"),
     }
     problems = {(event["problem"]["kind"], event["problem"]["code"]) for event in events if event.get("problem")}
     assert problems == {

@@ -18,7 +18,7 @@ from tests.support.script_demo import Step, answer
 from tests.support.tree import ROOT
 
 CASES = ROOT / "tests" / "cases" / "trial"
-TASK = re.compile(r"(Plan|Build (?P<built>\w+)|Review (?P<reviewed>\w+)|Ship)\b")
+TASK = re.compile(r"(Plan|Build (?P<built>\w+)|Review (?P<reviewed>\w+)|Look|Ship|Learn)\b")
 MARKS = ("NOTE", "MEND")
 
 

@@ -66,7 +66,7 @@ def faulty_pins(rng: Random, seed: int) -> Pins:
         budget=Budget(run_nanousd=rng.choice((None, None, None, Usd(3_000_000), Usd(6_000_000)))),
     )  # fmt: skip
     pinned = trial.pins(config)
-    pipeline = trial.with_blocks(pinned.pipeline) if rng.random() < 0.5 else pinned.pipeline
+    pipeline = trial.pipeline_and_files()[0] if rng.random() < 0.5 else pinned.pipeline
     # Drawn from another source, so that the seeds of before find the same.
     merges = Random(f"merges {seed}").random() < 0.3
     return msgspec.structs.replace(pinned, pipeline=trial.with_merge(pipeline) if merges else pipeline)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from mz_engine.decide.items import own_texts
 from mz_engine.model.config import Command, Config, PullRequests
 from mz_engine.model.pins import Pins, encode_pins
-from mz_engine.model.pipeline import BlockRoute, Check, Condition, PathsCheck, Phase, PhaseOutput, Pipeline, TagStep
+from mz_engine.model.pipeline import Phase, Pipeline, TagStep
 from mz_engine.pipelines.load import PipelineFiles, load_pipeline, load_valid_pipeline_files
 from mz_engine.ports import CallSpec
 from mz_events.catalog.run import ItemAdded, RunStarted
@@ -33,27 +33,17 @@ def pipeline_and_files() -> tuple[Pipeline, PipelineFiles]:
     return load_pipeline("trial", ROOT)[0], load_valid_pipeline_files(ROOT)
 
 
+SHARED = "partials/block.md.j2"
+"""A template of mz's own that theirs include."""
+
+
 def pins(config: Config | None = None) -> Pins:
-    """The trial pipeline with its own rules and templates."""
+    """The trial pipeline with its own rules and templates, up to its delivery, without what only some features need."""
     pipeline, made = pipeline_and_files()
-    templates = {name: text for name, text in made.templates.items() if name.startswith("trial/")}
+    templates = {name: text for name, text in made.templates.items() if name.startswith("trial/") or name == SHARED}
+    phases = tuple(phase for phase in pipeline.phases if phase.required and not phase.when)
+    pipeline = replace(pipeline, block_file=None, phases=phases)
     return Pins(pipeline=pipeline, rules=made.rules, templates=templates, config=config or trial_config())
-
-
-def with_blocks(pipeline: Pipeline) -> Pipeline:
-    """Return the trial pipeline with blocks that its agents raise, a phase that takes place only for features that
-    share a file, and one after the delivery that is not required."""
-    plan, build, ship = pipeline.phases
-    build = replace(build, on_block=(*build.on_block, BlockRoute(cause="unclear", to="plan")))
-    look = replace(
-        ship, phase="look", when=(Condition(rule="shares"),), deliver=(),
-        outputs=(PhaseOutput(artifact="look", path="looks/{feature}.md", rules="note"),),
-        on_block=(BlockRoute(cause="wrong", to="build", scope="unit"), BlockRoute(cause="unclear", to="person")),
-    )  # fmt: skip
-    lesson = PhaseOutput(artifact="lesson", path="lessons/{feature}.md", rules="note")
-    learn = replace(ship, phase="learn", required=False, deliver=(), on_block=(), outputs=(lesson,))
-    checks: dict[str, Check] = {**pipeline.checks, "shares": PathsCheck(patterns=("shared.txt",))}
-    return replace(pipeline, block_file="blocked/{feature}.md", checks=checks, phases=(plan, build, look, ship, learn))
 
 
 def with_merge(pipeline: Pipeline) -> Pipeline:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Literal, NamedTuple
@@ -22,6 +23,7 @@ from mz_engine.model.pipeline import PhaseOutput
 from mz_engine.ports import ParsedReply, Prices
 from mz_engine.pricing.table import GenaiPrices
 from mz_events.catalog.validation import Violation
+from mz_projections.feature.unit import BLOCK
 
 from mz_recordings.cassette.files import CassetteUnreadable, load
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, parse_time
@@ -31,6 +33,7 @@ from mz_recordings.cassette.trace import (
     EventDifference,
     EventJson,
     call_events,
+    call_of_event,
     complete_event,
     trace_events,
 )
@@ -146,11 +149,17 @@ def _check_artifacts(cassette: Cassette, pins: Pins) -> tuple[list[Difference], 
         for event in trace_events(trace, "artifact.parsed")
     }
     order, recorded_calls = [phase.phase for phase in pins.pipeline.phases], cassette.by_identity()
+    blocks = {
+        call_of_event(event, cassette.manifest.pipeline, feature)
+        for feature, trace in cassette.traces.items()
+        for before, event in pairwise(trace_events(trace, "artifact.parsed", "artifact.validated"))
+        if before.get("artifact") == BLOCK
+    }
     texts: dict[str, dict[tuple[int, str], str]] = {}
     differences, count = list[Difference](), 0
     for call, line in call_events(cassette, "artifact.validated"):
-        if call not in recorded_calls or call.phase not in order:
-            continue
+        if call not in recorded_calls or call.phase not in order or call in blocks:
+            continue  # Where an agent raised a block, nobody looked at its outputs.
         position, feature_texts = order.index(call.phase), texts.setdefault(call.feature, {})
         earlier_artifacts = {name: text for (at, name), text in sorted(feature_texts.items()) if at <= position}
         stored = {
