@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from _pytest.mark import ParameterSet
 from mz_engine.pricing.table import GenaiPrices
+from mz_qa.simulation import trial
 from mz_recordings.cassette.files import CassetteUnreadable, digest, load, save
 from mz_recordings.cassette.model import Cassette, Failure
 from mz_recordings.drift.compare import compare_cassettes
@@ -19,7 +20,7 @@ from mz_recordings.findings.model import Finding, Risk, risk_of
 
 from tests.support.changed import call, with_event, with_fields, with_file, with_line, with_world, without_call
 from tests.support.examples import first_of_each
-from tests.support.rerecord import BUNDLED
+from tests.support.rerecord import BUNDLED, LIBRARY
 
 COMPLETE = load(BUNDLED)
 ONE_FEATURE = COMPLETE._replace(
@@ -367,3 +368,10 @@ def test_a_lost_call_is_no_drift() -> None:
     cassette = load(BUNDLED.with_name("generation-claude-code"))
     assert "lost" in {call.recording.outcome for call in cassette.calls}
     assert check_cassette(cassette, None, GenaiPrices(), datetime(2026, 11, 1, tzinfo=UTC)) == ((), 0)
+
+
+def test_outputs_of_a_call_that_raised_a_block_are_not_judged() -> None:
+    cassette = load(LIBRARY / "trial-claude-code")
+    assert any(b'"check":"raised.unclear"' in trace for trace in cassette.traces.values())
+    differences, _ = check_cassette(cassette, trial.pins(), GenaiPrices(), datetime(2026, 12, 1, tzinfo=UTC))
+    assert not [item for item in differences if item.finding.kind == "DECISION"]
