@@ -12,11 +12,11 @@ from mz_engine.decoding.yaml import format_yaml
 from mz_events.catalog.run import ItemAdded
 from mz_events.names import Commit
 from mz_projections.views.model import DONE_STATUSES, CallView, FeatureView
+from mz_recordings.importing.other_tools import MEASURE, STITCH
 
 from mz_cli.export.model import ExportedFeature, ExportedFile, ExportedRun
 from mz_cli.terminal.text import iso_time
 
-STITCH, MEASURE = "stitch", "measure"
 ISSUE_SOURCES = frozenset(("backlog", "output"))
 """Where the items come from that are issues; calls of the others are no work on an issue."""
 AT_WORK = ("working", "waiting", "held", "interrupted", "paused")

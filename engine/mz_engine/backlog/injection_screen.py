@@ -148,15 +148,11 @@ class Screen:
         matches = [ScreenMatch("unicode-trick", 0, self.weights["trick"])] if has_trick else []
         plain_lines = dict(enumerate(map(self.normalise_line, lines), 1))
         for number, line in plain_lines.items():
-            matches += self.find_in_line(number, line)
+            matches += self.find_order(number, line)
+            secrets = (rule for rule, pattern in self.secrets.items() if _matches(pattern, line))
+            matches += (ScreenMatch(rule, number, self.weights["secret"]) for rule in secrets)
         suspicious = {match.line for match in matches}
         return matches + self.find_across_lines([line for line in plain_lines.items() if line[0] not in suspicious])
-
-    def find_in_line(self, number: int, line: str) -> Iterator[ScreenMatch]:
-        yield from self.find_order(number, line)
-        for rule, pattern in self.secrets.items():
-            if _matches(pattern, line):
-                yield ScreenMatch(rule, number, self.weights["secret"])
 
     def find_order(self, number: int, text: str) -> Iterator[ScreenMatch]:
         return islice((ScreenMatch(rule, number, w) for rule, order, w in self.orders if _matches(order, text)), 1)

@@ -55,16 +55,12 @@ class BacklogItem(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def file(self) -> str:
-        return self.source.rpartition("#")[0]
+        return self.source.removesuffix(f"#{self.id}")
 
 
 # selection ------------------------------------------------------------------------------------------------------------
 LeftOutReason = Literal["in-progress", "done", "blocked", "delivered", "not-asked-for", "dependency"]
-STATUS_REASONS: dict[ItemStatus, LeftOutReason] = {
-    ItemStatus.IN_PROGRESS: "in-progress",
-    ItemStatus.DONE: "done",
-    ItemStatus.BLOCKED: "blocked",
-}
+"""Of the first three, the status in the source."""
 
 
 class LeftOutItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +99,8 @@ def _left_out_reason(
     item: BacklogItem, requested: frozenset[str], delivered_before: frozenset[str]
 ) -> LeftOutReason | None:
     if item.status is not ItemStatus.BACKLOG:
-        return STATUS_REASONS[item.status]
+        status: LeftOutReason = item.status.value
+        return status
     if item.id in delivered_before:
         return "delivered"
     return "not-asked-for" if requested and item.id not in requested else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import msgspec
 from mz_events.names import FeatureId, InvalidName, parse_name
@@ -74,38 +74,30 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
         return self.state == "open"
 
 
-class _Entry(NamedTuple):
-    item: ListedItem
-    file: str
-    line: int = 1
-    body_line: int | None = None
-    """As `listed_item` takes it."""
-
-
 def parse_json_lines(text: str, name: str) -> tuple[BacklogItem, ...]:
     """Return the items of a file of JSON Lines, in its order. Raises MzError with all errors and their lines: MZ2003 no
     JSON, MZ2005 to MZ2007 wrong keys and values, and those of ids and dependencies as `parse_backlog`."""
-    entries, errors = list[_Entry](), list[Diagnostic]()
+    items, errors = list[BacklogItem](), list[Diagnostic]()
     for number, line in enumerate(split_lines(text), 1):
         if line.strip():
             location = SourceLocation(name, number, 1)
             try:
                 value = msgspec.json.decode(line)
                 document = YamlDocument(name, value, {(): location}, {})
-                entries.append(_Entry(decode_document(document, ListedItem), name, number))
+                items.append(listed_item(decode_document(document, ListedItem), name, len(items), number))
             except (msgspec.DecodeError, RecursionError) as error:
                 errors.append(Diagnostic(code="MZ2003", message=f"no JSON: {error}", location=location))
             except MzError as error:
                 errors += error.diagnostics
-    if not entries and not errors:
+    if not items and not errors:
         raise MzError("MZ4001", "the backlog has no features", location=SourceLocation(name))
-    return _items(entries, errors)
+    return _checked(items, errors)
 
 
 def issue_items(issues: Iterable[Issue]) -> tuple[BacklogItem, ...]:
     """Return the items of the open issues, and those closed ones that they depend on. Raises MzError as
     `parse_json_lines` does, with the issue's address as file."""
-    listed, entries, errors = tuple(issues), list[_Entry](), list[Diagnostic]()
+    listed, items, errors = tuple(issues), list[BacklogItem](), list[Diagnostic]()
     for issue in (issue for issue in listed if issue.is_open):
         body = COMMENT.sub(
             lambda match: match["code"] or "\n" * match[0].count("\n"), "\n".join(split_lines(issue.body or ""))
@@ -118,19 +110,21 @@ def issue_items(issues: Iterable[Issue]) -> tuple[BacklogItem, ...]:
                 body = body[matter.end() :]
         except MzError as error:
             errors += error.diagnostics
-        item = ListedItem(
+        entry = ListedItem(
             id=ISSUE_ID.format(issue.number),
             title=issue.title,
             body=body,
             priority=front.priority,
             depends_on=tuple(ISSUE_ID.format(number) for number in front.depends_on),
         )
-        entries.append(_Entry(item, issue.html_url, body_line=matter[0].count("\n") + 1 if matter else 1))
-    needed = {name for entry in entries for name in entry.item.depends_on}
+        body_line = matter[0].count("\n") + 1 if matter else 1
+        items.append(listed_item(entry, issue.html_url, len(items), body_line=body_line))
+    needed = {name for item in items for name in item.depends_on}
     for issue in listed:
         if not issue.is_open and (id_ := ISSUE_ID.format(issue.number)) in needed:
-            entries.append(_Entry(ListedItem(id=id_, title=issue.title, status="done"), issue.html_url))
-    return _items(entries, errors)
+            done = ListedItem(id=id_, title=issue.title, status="done")
+            items.append(listed_item(done, issue.html_url, len(items)))
+    return _checked(items, errors)
 
 
 def issue_of(source: str) -> str:
@@ -139,30 +133,30 @@ def issue_of(source: str) -> str:
     return f"{match['repository']}#{match['number']}" if match else ""
 
 
-def _items(entries: list[_Entry], errors: list[Diagnostic]) -> tuple[BacklogItem, ...]:
-    errors += _wrong_ids(entries)
-    links = {
-        entry.item.id: dict.fromkeys(entry.item.depends_on, SourceLocation(entry.file, entry.line)) for entry in entries
+def _checked(items: list[BacklogItem], errors: list[Diagnostic]) -> tuple[BacklogItem, ...]:
+    errors += _wrong_ids(items)
+    links: dict[str, dict[str, SourceLocation]] = {
+        item.id: dict.fromkeys(item.depends_on, SourceLocation(item.file, item.line)) for item in items
     }
     errors += check_dependencies(links, complete=not errors)
     if errors:
         raise MzError.from_diagnostics(errors)
-    return tuple(listed_item(e.item, e.file, order, e.line, e.body_line) for order, e in enumerate(entries))
+    return tuple(items)
 
 
-def _wrong_ids(entries: list[_Entry]) -> Iterator[Diagnostic]:
+def _wrong_ids(items: list[BacklogItem]) -> Iterator[Diagnostic]:
     lines: dict[str, int] = {}
-    for entry in entries:
-        location, id_ = SourceLocation(entry.file, entry.line), entry.item.id
+    for item in items:
+        location = SourceLocation(item.file, item.line)
         try:
-            parse_name(id_)
+            parse_name(item.id)
         except InvalidName as error:
-            hint = f"for example `{proposed_id(id_ or entry.item.title)}`"
+            hint = f"for example `{proposed_id(item.id or item.title)}`"
             yield Diagnostic(code="MZ4003", message=str(error), hint=hint, location=location)
-        if not strip_controls(entry.item.title).strip():
-            yield Diagnostic(code="MZ4002", message=f"`{id_[:80]}` has no title", location=location)
-        if (first := lines.setdefault(id_.lower(), entry.line)) != entry.line:
-            message = f"duplicate id: line {first} has `{id_[:80]}` already; ids must differ in more than case"
+        if not item.title:
+            yield Diagnostic(code="MZ4002", message=f"`{item.id[:80]}` has no title", location=location)
+        if (first := lines.setdefault(item.id.lower(), item.line)) != item.line:
+            message = f"duplicate id: line {first} has `{item.id[:80]}` already; ids must differ in more than case"
             yield Diagnostic(code="MZ4004", message=message, hint="change one of the two ids", location=location)
 
 

@@ -113,7 +113,8 @@ def file_key(path: Path | str) -> str:
 
 def is_unchanged(file: FileMetadata, row: ImportedFile) -> bool:
     """Return True if size, modification time and inode are unchanged since the file was read."""
-    return (file.size_bytes, file.modified_ns, file.inode) == (row.read.size, row.read.modified_ns, row.read.inode)
+    status, read = file.status, row.read
+    return (status.st_size, status.st_mtime_ns, status.st_ino) == (read.size, read.modified_ns, read.inode)
 
 
 def new_segments(
@@ -121,8 +122,7 @@ def new_segments(
 ) -> Iterator[FileSegment]:
     """Yield the new segments of the file; `row` is its state in the log. Raises detect.Undetected, OSError."""
     with cast("io.BufferedReader", open(metadata.path, "rb", buffering=READ_BYTES)) as file:
-        stat = os.fstat(file.fileno())
-        metadata = replace(metadata, size_bytes=stat.st_size, modified_ns=stat.st_mtime_ns, inode=stat.st_ino)
+        metadata = replace(metadata, status=os.fstat(file.fileno()))
         format_ = next((candidate for candidate in formats if row and candidate.name == row.read.format), None)
         if row and format_ and _can_resume(file, metadata, row, format_):
             file.seek(row.read.offset_end)
@@ -142,7 +142,7 @@ def _can_resume(file: io.BufferedReader, metadata: FileMetadata, row: ImportedFi
         return False
     return (
         bool(row.read.reader_state)
-        and 0 < row.read.offset_end <= metadata.size_bytes
+        and 0 < row.read.offset_end <= metadata.status.st_size
         and fingerprint(file, row.read.offset_end) == row.read.fingerprint_sha256
     )
 
@@ -172,7 +172,7 @@ class _FileReading:
         self.reader = form(_state_decoder.decode(row.read.reader_state) if row else ReaderState())
         self.reader.keeps_texts = False
         self.first_line_sha256 = row.read.first_line_sha256 if row else ""
-        self.stats = SegmentStats(at_us=modified_us(metadata.modified_ns))
+        self.stats = SegmentStats(at_us=modified_us(metadata.status.st_mtime_ns))
         if row is not None:
             stats = self.stats
             stats.offset_start, stats.subagent = row.read.offset_end, row.read.subagent
@@ -236,7 +236,8 @@ class _FileReading:
         state = self.reader.state()
         if state.open and not self.sections:
             stats.notes[OUTPUT_OPEN] = None  # Later lines may finish these messages.
-        metadata, end = self.metadata, self.metadata.size_bytes if self.reads_completely else self.offset_end
+        metadata, status = self.metadata, self.metadata.status
+        end = status.st_size if self.reads_completely else self.offset_end
         path = f"{metadata.path}#{stats.section}" if stats.section else str(metadata.path)
         totals = stats.ended_totals() if stats.processes else stats.running_totals
         costs = [ends[-1].reported_nanousd for ends in stats.processes]
@@ -246,9 +247,9 @@ class _FileReading:
             paths=NO_PATHS,
             format=self.form.name,
             subagent=sanitize_label(stats.subagent or ""),
-            size=end if stats.section else metadata.size_bytes,
-            modified_ns=metadata.modified_ns if is_last else UNFINISHED_NS,
-            inode=metadata.inode,
+            size=end if stats.section else status.st_size,
+            modified_ns=status.st_mtime_ns if is_last else UNFINISHED_NS,
+            inode=status.st_ino,
             offset_start=0 if stats.is_new else stats.offset_start,
             offset_end=end,
             fingerprint_sha256=fingerprint(self.file, end),

@@ -173,7 +173,7 @@ class _Import:
             for entry in files
             if (row := rows.get(file_key(entry.path))) is None or not is_unchanged(entry, row)
         ]
-        bytes_total = sum(entry.size_bytes for entry, _ in changed)
+        bytes_total = sum(entry.status.st_size for entry, _ in changed)
         for number, (entry, row) in enumerate(changed):
             on_progress(ImportProgress(number, len(changed), result.bytes_read, bytes_total))
             try:

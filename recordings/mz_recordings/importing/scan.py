@@ -21,9 +21,7 @@ class FileMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """A file and its metadata."""
 
     path: Path
-    size_bytes: int
-    modified_ns: int
-    inode: int
+    status: os.stat_result
     is_named: bool
     """True if the user named it, so that an unknown format must be reported."""
 
@@ -46,21 +44,21 @@ def scan_files(paths: Iterable[Path], unreadable: list[UnreadableFile]) -> list[
     ones before newer ones, so that a request counts for the session that made it. Append to `unreadable`."""
     files_by_inode: dict[tuple[int, int], FileMetadata] = {}
     for path in paths:
-        for file, device in _files_below(path, unreadable):
-            earlier = files_by_inode.get((device, file.inode))
+        for file in _files_below(path, unreadable):
+            inode = file.status.st_dev, file.status.st_ino
+            earlier = files_by_inode.get(inode)
             if earlier is None or (file.is_named and not earlier.is_named):
-                files_by_inode[device, file.inode] = file
+                files_by_inode[inode] = file
 
     def order(file: FileMetadata) -> tuple[bool, int, str]:
         is_subagent = file.path.name.startswith(SUBAGENT_PREFIX) or file.path.parent.name == SUBAGENT_DIRECTORY
-        return is_subagent, file.modified_ns, str(file.path)
+        return is_subagent, file.status.st_mtime_ns, str(file.path)
 
     return sorted(files_by_inode.values(), key=order)
 
 
-def _files_below(path: Path, unreadable: list[UnreadableFile]) -> Iterator[tuple[FileMetadata, int]]:
-    """Yield the file itself, or those of a directory, with their devices. Links to directories are not followed, to
-    avoid loops."""
+def _files_below(path: Path, unreadable: list[UnreadableFile]) -> Iterator[FileMetadata]:
+    """Yield the file itself, or those of a directory. Links to directories are not followed, to avoid loops."""
 
     def report(error: OSError) -> None:
         unreadable.append(UnreadableFile(str(error.filename), error.strerror or str(error)))
@@ -76,13 +74,6 @@ def _files_below(path: Path, unreadable: list[UnreadableFile]) -> Iterator[tuple
                 report(error)
             continue
         if stat.S_ISREG(status.st_mode):
-            metadata = FileMetadata(
-                path=file,
-                size_bytes=status.st_size,
-                modified_ns=status.st_mtime_ns,
-                inode=status.st_ino,
-                is_named=not is_directory,
-            )
-            yield metadata, status.st_dev
+            yield FileMetadata(path=file, status=status, is_named=not is_directory)
         elif not is_directory:
             unreadable.append(UnreadableFile(str(path), "is neither a file nor a directory"))
