@@ -213,8 +213,7 @@ def _mage_stats(files: HistoryFiles) -> Iterator[Json]:
 def _mage_run(
     files: HistoryFiles, name: str, issues: str, stats: Iterable[Json], refs: Mapping[str, str]
 ) -> ImportedRunRead:
-    earlier, items = len(files.damaged), dict[str, str]()
-    records = dict[tuple[str, str, int], ImportedRecord]()
+    earlier, items, records = len(files.damaged), dict[str, str](), list[ImportedRecord]()
     for number, line in enumerate(issues.split("\n"), start=1):
         issue = decode_object(line.encode()) if line.strip() else {}
         identity = string((issue or {}).get("id"))
@@ -222,14 +221,12 @@ def _mage_run(
             files.note(files.root / ISSUES, number)
         if not issue or not identity:
             continue
-        own = [_mage_record(entry, identity) for entry in invocation_records(issue) if time_us(entry.get("started_at"))]
         if string(issue.get("issue_type")) in ("", "task"):
             items[sanitize_name(identity)] = _status(issue.get("status"))
-        records |= {(record.item, record.phase, record.started_us): record for record in own}
-    for entry in stats:
-        record = _mage_record(entry, str(entry.get("task_id", "")))
-        records[record.item, record.phase, record.started_us] = record
-    numbered = _numbered(records.values())
+        dated = (entry for entry in invocation_records(issue) if time_us(entry.get("started_at")))
+        records += [_mage_record(entry, identity) for entry in dated]
+    records += [_mage_record(entry, str(entry.get("task_id", ""))) for entry in stats]
+    numbered = _numbered({(record.item, record.phase, record.started_us): record for record in records}.values())
     state = next((state for state in STATES if state in refs), "running" if "" in refs else "")
     return ImportedRunRead(
         run=name, system=MAGE, status=state,

@@ -49,4 +49,4 @@ def is_run_worktree(directory: str) -> bool:
 
 def project_of(directory: str) -> str:
     """Return the repository of a run's worktree, else the directory itself."""
-    return directory.partition(WORKTREE)[0] if is_run_worktree(directory) else directory
+    return directory.partition(WORKTREE)[0]
