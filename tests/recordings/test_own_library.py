@@ -158,19 +158,6 @@ def test_a_feature_of_the_trial_can_be_made_again_from_nothing(tmp_path: Path) -
         assert list(event_differences(stories(kept)[feature], text)) == [], "with fields that events gained since"
 
 
-@pytest.mark.slow
-@pytest.mark.cli
-@pytest.mark.timeout(900)
-def test_a_generation_can_be_made_again_killed_and_resumed(tmp_path: Path) -> None:
-    """The same calls, with the same inputs and results, one of them lost, and the same story."""
-    name = "generation-claude-code"
-    made = record_scene(SCENES[name], tmp_path)
-    again = {call.identity: plain(call) for call in made.calls}
-    assert again == {call.identity: plain(call) for call in cassette(name).calls}
-    for feature, text in stories(made).items():
-        assert list(event_differences(stories(cassette(name))[feature], text)) == []
-
-
 def plain(call: RecordedCall) -> dict[str, object]:
     """A recording without what is measured, and without the stream: the CLI reports its own retries and waits there."""
     kept = {name: data for name, data in call.contents.items() if not name.endswith(".stream-json")}
