@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,15 @@ class CutOff(Exception):
     """The process ends here."""
 
 
+def begin(project: Project, monkeypatch: pytest.MonkeyPatch, advance: Callable[..., Commit | None]) -> None:
+    """A run that ends when a branch is moved as given."""
+    with RunProcess(project.root, project.env, lambda recorded: None) as process, monkeypatch.context() as patches:
+        process.start({}, ())
+        patches.setattr(GitWorkspace, "advance", advance)
+        with pytest.raises(CutOff):
+            process.drive()
+
+
 def test_a_merge_that_was_cut_off_is_not_taken_for_work_of_people(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,12 +265,7 @@ def test_a_merge_that_was_cut_off_is_not_taken_for_work_of_people(
         advance(*arguments)
         raise CutOff
 
-    with RunProcess(project.root, project.env, lambda recorded: None) as process:
-        process.start({}, ())
-        with monkeypatch.context() as patches:
-            patches.setattr(GitWorkspace, "advance", cut)
-            with pytest.raises(CutOff):
-                process.drive()
+    begin(project, monkeypatch, cut)
     with RunProcess(project.root, project.env, lambda recorded: events.append(recorded.event)) as process:
         process.resume(None)
         process.drive()
@@ -279,12 +284,7 @@ def test_commits_of_people_on_a_merge_that_was_cut_off_are_taken_up_once(
             raise CutOff
         return now
 
-    with RunProcess(project.root, project.env, lambda recorded: None) as process:
-        process.start({}, ())
-        with monkeypatch.context() as patches:
-            patches.setattr(GitWorkspace, "advance", cut)
-            with pytest.raises(CutOff):
-                process.drive()
+    begin(project, monkeypatch, cut)
     project.git("checkout", "-q", "generation-a")
     project.repo.commit({"mine.txt": "mine\n"})
     project.git("checkout", "-q", "main")

@@ -76,8 +76,6 @@ class PlannedCall(CallChoice, frozen=True, kw_only=True):
     role: str
     agent: str
     """By routing and `independence`; so is `tier`. Without routes of single units, which `others` has."""
-    tier: str
-    model: str
     tools: tuple[str, ...]
     others: tuple[CallChoice, ...]
     """What else is called while nothing fails: for units with routes of their own, and to check what they built. The
@@ -333,16 +331,12 @@ def _planned_cycle(pins: Pins, adds: tuple[AddedKind, ...], estimate: Estimator)
 
 
 def _planned_call(pins: Pins, phase: Phase, use: AgentUse | AgentReview) -> PlannedCall:
-    role, (first, *others) = (
-        BUILDER if isinstance(use, AgentUse) else use.role,
-        [
-            CallChoice(agent=agent, tier=tier, model=model_of(pins.config, agent, tier))
-            for agent, tier in planned_calls(pins.config, pins.pipeline, phase, use)
-        ],
-    )
-    return PlannedCall(
-        role=role, agent=first.agent, tier=first.tier, model=first.model, tools=use.tools, others=tuple(others)
-    )
+    first, *others = [
+        CallChoice(agent=agent, tier=tier, model=model_of(pins.config, agent, tier))
+        for agent, tier in planned_calls(pins.config, pins.pipeline, phase, use)
+    ]
+    role = BUILDER if isinstance(use, AgentUse) else use.role
+    return shape_of(PlannedCall, first, role=role, tools=use.tools, others=tuple(others))
 
 
 def _phase_step(phase: Phase, pins: Pins, costs: Costs) -> PlannedPhase:

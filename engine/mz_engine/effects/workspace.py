@@ -102,9 +102,10 @@ def commit_message(
     are known) and duration of the calls, if there were any."""
     texts = ["", f"Mz-Key: {key}", f"Mz-Feature: {context.feature}", *trailers]
     if usage is not None and context.pins.config.usage_in_commits:
-        tokens = (usage.input_tokens, usage.output_tokens)
-        texts += ["Mz-Tokens: {} in, {} out".format(*tokens)] if any(tokens) else []
-        texts += [f"Mz-Cost-USD: {usage.nanousd / NANOUSD_PER_USD:.6f}"] if usage.nanousd else []
+        if usage.input_tokens or usage.output_tokens:
+            texts.append(f"Mz-Tokens: {usage.input_tokens} in, {usage.output_tokens} out")
+        if usage.nanousd:
+            texts.append(f"Mz-Cost-USD: {usage.nanousd / NANOUSD_PER_USD:.6f}")
         texts.append(f"Mz-Duration-Seconds: {usage.duration_ms / 1000:.1f}")
     return "\n".join((" ".join(subject.split()), *texts, ""))
 

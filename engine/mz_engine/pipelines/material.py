@@ -87,7 +87,7 @@ def edit_problems(
 def misspelt_edits(config: Config, pipeline: Pipeline, document: YamlDocument) -> Iterator[Diagnostic]:
     """Yield a warning (MZ2005) for each edit with nearly the name of one that the pipeline makes and mz.yaml lacks."""
     made = {phase.edit for phase in pipeline.phases if phase.edit}
-    for name in config.edits.keys() - made:
+    for name in sorted(config.edits.keys() - made):
         if hint := similar_name_hint(name, sorted(made - config.edits.keys())):
             message = f"the pipeline `{pipeline.pipeline}` makes no edit `{name}`"
             location = document.key_location("edits", name)
