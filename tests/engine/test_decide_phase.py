@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,17 @@ from mz_engine.model.config import Config, Limits
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import PhaseInput
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentLost, CallOverBudget, Problem, ProblemClass, ReplyParsed
+from mz_events.catalog.call import (
+    AgentLost,
+    CallOverBudget,
+    CallPriced,
+    CallReserved,
+    CallSettled,
+    ContextComposed,
+    Problem,
+    ProblemClass,
+    ReplyParsed,
+)
 from mz_events.catalog.delivery import (
     BaseMerged,
     BranchesClosed,
@@ -47,11 +57,13 @@ from mz_events.catalog.feature import (
     UnitStarted,
     WorkspaceConflicted,
 )
+from mz_events.catalog.memory import LearningsCaptured
 from mz_events.catalog.run import ClaimRejected, FilesClaimed, Hold, Verdict
 from mz_events.catalog.validation import ArtifactParsed, CommandRan, Unit
 from mz_events.names import Commit, FeatureId, Path
 from mz_projections.feature.fold import apply_strict, fold
-from mz_projections.feature.state import BetweenPhases, InPhase, NotStarted, Restoring, UnitEvent
+from mz_projections.feature.state import BetweenPhases, InPhase, NotStarted, Restoring
+from mz_projections.feature.unit import UNIT_RUN_HANDLERS
 from mz_qa.simulation import trial
 
 from tests.support.samples import sample
@@ -79,6 +91,12 @@ from tests.support.steps import (
 )
 
 PINS = trial.pins()
+NEVER_LAST = {ArtifactParsed, CallPriced, CallReserved, CallSettled, ContextComposed, LearningsCaptured}
+"""Events within a unit after which the one before them still decides."""
+LAST_EVENTS = (
+    *(kind for kind in UNIT_RUN_HANDLERS if kind not in NEVER_LAST),
+    *(BaseMerged, Blocked, BranchLanded, Committed, HoldReleased, HumanAnswered, Pushed),
+)
 IN_PLAN = (*OPENED, PhaseStarted(phase="plan", iteration=1), UnitStarted(phase="plan", unit="", iteration=1))
 IN_BUILD = (
     *planned(),
@@ -105,7 +123,7 @@ def then(*events: Event, pins: Pins = PINS) -> act.Action | None:
     return when_decided(state_after(*events), pins)
 
 
-@pytest.mark.parametrize("kind", get_args(UnitEvent), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", LAST_EVENTS, ids=lambda kind: kind.__name__)
 def test_only_events_of_delivery_continue_the_delivery(kind: type[Event], monkeypatch: pytest.MonkeyPatch) -> None:
     """An event that `decide_unit` does not name would be one."""
     monkeypatch.setattr(decisions, "decide_delivery", lambda unit_run, phase, pins: Work.FINISH_FEATURE)

@@ -6,57 +6,20 @@ from collections.abc import Collection
 
 import msgspec
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import (
-    AgentFailed,
-    AgentLost,
-    AgentReplied,
-    AgentRequested,
-    AgentSwitched,
-    CallOverBudget,
-    ReplyParsed,
-    SessionDropReason,
-    Usage,
-)
-from mz_events.catalog.delivery import (
-    BaseMerged,
-    BranchesClosed,
-    BranchLanded,
-    ChecksPolled,
-    ChecksRerun,
-    CommitRequested,
-    Committed,
-    DeliveryFailed,
-    MergeRequested,
-    PullRequestOpened,
-    PullRequestRequested,
-    Pushed,
-    PushRequested,
-    Tagged,
-    TagRequested,
-    TargetMoved,
-)
+from mz_events.catalog.call import AgentReplied, AgentRequested, SessionDropReason, Usage
+from mz_events.catalog.delivery import BaseMerged, BranchLanded, ChecksPolled, CommitRequested, Committed
 from mz_events.catalog.feature import (
     Blocked,
-    EditMade,
     FeatureRetried,
     FeatureStarted,
-    HoldReleased,
     HumanAnswered,
     HumanRequested,
     PhaseStarted,
     RolledBack,
     WorkspaceConflicted,
 )
-from mz_events.catalog.run import FeatureOutcome, Hold, ItemsAdded
-from mz_events.catalog.validation import (
-    ArtifactParsed,
-    ArtifactsKept,
-    ArtifactValidated,
-    ChangesChecked,
-    CommandRan,
-    ConditionsChecked,
-    GateChecked,
-)
+from mz_events.catalog.run import FeatureOutcome, Hold
+from mz_events.catalog.validation import ArtifactParsed, CommandRan
 from mz_events.names import BUILDER, Commit, Digest, Path
 
 
@@ -193,44 +156,6 @@ class FeatureProgress(StateStruct, frozen=True):
         return of_units or ({"": self.artifacts[name]} if name in self.artifacts else {})
 
 
-UnitEvent = (
-    AgentRequested
-    | AgentReplied
-    | AgentFailed
-    | AgentLost
-    | AgentSwitched
-    | CallOverBudget
-    | ReplyParsed
-    | ChangesChecked
-    | ArtifactValidated
-    | ArtifactsKept
-    | ConditionsChecked
-    | CommandRan
-    | GateChecked
-    | ItemsAdded
-    | HumanAnswered
-    | HoldReleased
-    | Blocked
-    | CommitRequested
-    | Committed
-    | PushRequested
-    | Pushed
-    | PullRequestRequested
-    | PullRequestOpened
-    | DeliveryFailed
-    | BaseMerged
-    | ChecksPolled
-    | ChecksRerun
-    | MergeRequested
-    | BranchLanded
-    | TargetMoved
-    | TagRequested
-    | Tagged
-    | BranchesClosed
-    | EditMade
-)
-
-
 class UnitRun(StateStruct, frozen=True):
     """One unit of one phase in one iteration, from its start to its completion."""
 
@@ -300,7 +225,7 @@ class UnitRun(StateStruct, frozen=True):
     """Start of the checks: the push, or the last rerun."""
     reruns: int = 0
     commit: Commit | None = None
-    last_event: UnitEvent | None = None
+    last_event: Event | None = None
     """The latest event that advances the unit run; an intent here has a pending outcome."""
 
 

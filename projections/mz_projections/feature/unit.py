@@ -181,12 +181,8 @@ def _on_target_moved(unit_run: UnitRun, event: TargetMoved, at_us: int) -> UnitR
 
 
 def _on_step_done(unit_run: UnitRun, event: Tagged | BranchesClosed, at_us: int) -> UnitRun:
-    return replace(unit_run, delivery_steps=(*unit_run.delivery_steps, step_of(event.key)), last_event=event)
-
-
-def step_of(key: str) -> str:
-    """Return the delivery step in the key of an event."""
-    return key.rpartition("/")[2]
+    step = event.key.rpartition("/")[2]
+    return replace(unit_run, delivery_steps=(*unit_run.delivery_steps, step), last_event=event)
 
 
 # any ------------------------------------------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ from mz_projections.views.model import (
     Rejection,
     TemplateFault,
     question_of,
+    view_of,
 )
 
 
@@ -212,19 +213,14 @@ def _apply_check_or_commit(view: FeatureView, event: Event) -> FeatureView:
             return replace(view, pending_commit=(event.phase, event.unit, event.purpose))
         case Committed() if view.pending_commit is not None:
             phase, unit, purpose = view.pending_commit
-            commit = CommitView(
-                phase=phase, unit=unit, purpose=purpose, commit=event.commit, files=event.files,
-                insertions=event.insertions, deletions=event.deletions,
-            )  # fmt: skip
+            commit = view_of(CommitView, event, phase=phase, unit=unit, purpose=purpose)
             return replace(view, commits=(*view.commits, commit), pending_commit=None)
     return view
 
 
 def _add_artifact(view: FeatureView, event: ArtifactParsed) -> FeatureView:
     """Add an artifact in place of an older one; it belongs to the last reply of that unit, of any role."""
-    artifact = ArtifactView(
-        artifact=event.artifact, phase=event.phase, unit=event.unit, path=event.path, digest=event.digest
-    )
+    artifact = view_of(ArtifactView, event)
     others = tuple(a for a in view.artifacts if (a.artifact, a.unit) != (event.artifact, event.unit))
     view = replace(view, artifacts=(*others, artifact))
     call = next((c for c in reversed(view.calls) if (c.phase, c.unit) == (event.phase, event.unit)), None)
@@ -238,12 +234,8 @@ def _command_view(view: FeatureView, event: CommandRan) -> CommandView:
     iteration = current_phase.iteration if current_phase else 0
     key = last_builder_key(view.calls, event.phase, event.unit)
     call = next((call for call in view.calls if call.key == key), None)
-    return CommandView(
-        stage=event.stage, phase=event.phase, unit=event.unit, name=event.name, exit=event.exit, passed=event.passed,
-        failed=event.failed, new_failures=event.new_failures, output=event.output, excerpt=event.excerpt,
-        duration_ms=event.duration_ms,
-        iteration=iteration, attempt=call.attempt if call and call.iteration == iteration else 0,
-    )  # fmt: skip
+    attempt = call.attempt if call and call.iteration == iteration else 0
+    return view_of(CommandView, event, iteration=iteration, attempt=attempt)
 
 
 # phases ---------------------------------------------------------------------------------------------------------------

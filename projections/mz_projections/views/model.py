@@ -5,7 +5,7 @@ Decides nothing. Money is integer nano-dollars; None means unknown, never zero.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec.structs import asdict
@@ -33,6 +33,14 @@ RunStatus = Literal["running", "paused", "halted", "stopped", "idle", "finished"
 
 class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of display data."""
+
+
+V = TypeVar("V", bound=View)
+
+
+def view_of(kind: type[V], event: Event, **values: object) -> V:
+    """Return the view of an event: `values`, and the fields of the same name."""
+    return msgspec.convert(asdict(event) | values, kind)
 
 
 class Rejection(View, frozen=True, kw_only=True):
@@ -166,8 +174,8 @@ class Question(View, frozen=True, kw_only=True):
 
 
 def question_of(event: HumanRequested, recorded: Recorded[Event]) -> Question:
-    origin = {"since_us": recorded.recorded_at_us, "event_ref": recorded.event_ref, "code": event.subject}
-    return msgspec.convert(asdict(event) | origin, Question)
+    origin = {"since_us": recorded.recorded_at_us, "event_ref": recorded.event_ref}
+    return view_of(Question, event, code=event.subject, **origin)
 
 
 class TemplateFault(View, frozen=True, kw_only=True):
