@@ -14,8 +14,8 @@ from mz_projections.rewards.metrics import FEATURES_MAX, MeasuredFeature, Metric
 from mz_cli.app.context import open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.common.memory import open_memory
-from mz_cli.terminal.json import Shape, print_document
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.json import Shape
+from mz_cli.terminal.table import Table, columns, print_output
 
 
 class MetricsReport(Shape, frozen=True, kw_only=True):
@@ -52,15 +52,14 @@ def metrics(as_json: bool) -> None:
     with opened_features() as features, open_memory() as memory:
         patterns = [learning for learning in memory.learnings if learning.kind in LESSON_KINDS]
         measured = metrics_of(features, len(patterns), sum(learning.verified for learning in patterns))
-    if as_json:
-        print_document("metrics", MetricsReport(features=len(features), metrics=measured))
-        return
     rows = [
         (metric.name, value.subject, value.statistic, "-" if value.value is None else f"{value.value:g}", str(value.n))
         for metric in measured
         for value in metric.values
     ]
-    print_table(Table(columns=columns("*metric", "*subject", "statistic", ">value", ">n"), rows=rows))
+    report = MetricsReport(features=len(features), metrics=measured)
+    heads = columns("*metric", "*subject", "statistic", ">value", ">n")
+    print_output(as_json, "metrics", report, Table(columns=heads, rows=rows))
 
 
 @command(
@@ -78,11 +77,9 @@ def health(as_json: bool) -> int:
     """
     with opened_features() as features:
         report = HealthReport(features=len(features), problems=problems(features))
-    if as_json:
-        print_document("health", report)
-    else:
-        rows = [(problem.kind, problem.subject, problem.text) for problem in report.problems]
-        print_table(Table(columns=columns("problem", "subject", "~text"), rows=rows, empty="Nothing is wrong."))
+    rows = [(problem.kind, problem.subject, problem.text) for problem in report.problems]
+    table = Table(columns=columns("problem", "subject", "~text"), rows=rows, empty="Nothing is wrong.")
+    print_output(as_json, "health", report, table)
     return int(Exit.VERDICT if report.problems else Exit.OK)
 
 

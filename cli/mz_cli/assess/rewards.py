@@ -12,9 +12,8 @@ from mz_projections.rewards.reward import Reward, Rewards, reward_of
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, format_options
-from mz_cli.terminal.console import print_line
-from mz_cli.terminal.json import Shape, print_document
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.json import Shape
+from mz_cli.terminal.table import Table, columns, print_output
 
 REWARD = "reward"
 UNKNOWN = "-"
@@ -57,12 +56,9 @@ def rewards(run: str | None, as_json: bool) -> None:
         version=definition.version if definition else None,
         features=tuple(reward_of(facts, definition) for facts in features),
     )
-    if as_json:
-        print_document("rewards", report)
-        return
     rows = [(reward.feature, *row) for reward in report.features for row in _rows(reward)]
     heads = columns("feature", "subject", ">score", "~reason")
-    print_table(Table(columns=heads, rows=rows, empty="No feature was started."))
+    print_output(as_json, "rewards", report, Table(columns=heads, rows=rows, empty="No feature was started."))
 
 
 def definition_of(log: ProjectLog, run: str) -> Rewards | None:
@@ -83,10 +79,8 @@ def print_reward(log: ProjectLog, run: str, feature: str, as_json: bool) -> None
     """Print the reward of one feature."""
     facts = fold_facts(log.store.read(feature_stream(run, feature))) or FeatureFacts(run, feature)
     reward = reward_of(facts, definition_of(log, run))
-    if as_json:
-        print_document("show-reward", reward)
-        return
-    print_line(*(f"{subject}: {score}  {reason}" for subject, score, reason in _rows(reward)))
+    lines = (f"{subject}: {score}  {reason}" for subject, score, reason in _rows(reward))
+    print_output(as_json, "show-reward", reward, lines)
 
 
 def _rows(reward: Reward) -> Iterator[tuple[str, str, str]]:

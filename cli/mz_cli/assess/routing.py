@@ -31,7 +31,7 @@ from mz_cli.people.inbox import store_text, store_user_name
 from mz_cli.project.pipelines import project_root
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import Shape, print_document
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.table import Table, columns, print_output
 from mz_cli.terminal.text import rounded_usd
 
 PIPELINE, SETTINGS = "pipeline", "settings"
@@ -99,16 +99,12 @@ def routing() -> None:
 def show(as_json: bool) -> None:
     """Show agent and tier of each phase, and where they come from."""
     report = RoutingReport(routes=tuple(routes(*_loaded(Path.cwd()))))
-    if as_json:
-        print_document("routing-show", report)
-        return
     rows = [
         (route.phase, route.role, route.unit or "-", route.agent, route.tier, route.agent_from, route.tier_from)
         for route in report.routes
     ]
-    print_table(
-        Table(columns=columns("*phase", "*role", "*unit", "agent", "tier", "agent from", "tier from"), rows=rows)
-    )
+    heads = columns("*phase", "*role", "*unit", "agent", "tier", "agent from", "tier from")
+    print_output(as_json, "routing-show", report, Table(columns=heads, rows=rows))
 
 
 @routing.command(
@@ -126,9 +122,6 @@ def suggest(as_json: bool) -> None:
     """
     pipeline, loaded = _loaded(Path.cwd())
     report = RoutingSuggestions(suggestions=_suggested(pipeline, loaded.config))
-    if as_json:
-        print_document("routing-suggest", report)
-        return
     rows = [
         (item.phase, item.unit or "-", candidate.agent, candidate.tier, f"{candidate.accepted} of {candidate.cells}",
          rounded_usd(candidate.mean_nanousd) or "-", "-" if candidate.score is None else f"{candidate.score:.2f}",
@@ -137,7 +130,7 @@ def suggest(as_json: bool) -> None:
         for candidate in item.candidates
     ]  # fmt: skip
     heads = columns("*phase", "*unit", "agent", "tier", ">accepted", ">mean cost", ">score", "proposal")
-    print_table(Table(columns=heads, rows=rows, empty="No agent has worked yet."))
+    print_output(as_json, "routing-suggest", report, Table(columns=heads, rows=rows, empty="No agent has worked yet."))
 
 
 def _suggested(pipeline: Pipeline, config: Config) -> tuple[Suggestion, ...]:

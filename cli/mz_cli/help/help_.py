@@ -18,7 +18,7 @@ from mz_cli.app.topics import TOPICS
 from mz_cli.main import mz
 from mz_cli.terminal.console import is_terminal, print_line, terminal_width, write_text
 from mz_cli.terminal.json import Shape, print_document
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.table import Table, columns, print_output
 
 CODE = re.compile(r"\W*(?:error|exit)?\W*(?:MZ)?[0-9]+\W*", re.IGNORECASE)
 """Error code or exit code, as messages print it."""
@@ -112,13 +112,11 @@ def explain(code: str, as_json: bool) -> None:
 def print_all(as_json: bool) -> None:
     errors, exits = tuple(map(error_shape, CODES.values())), tuple(map(exit_shape, sorted(Exit)))
     problems = tuple(map(problem_shape, PROBLEMS))
-    if as_json:
-        print_document("help-codes", ExplainAllShape(errors=errors, exits=exits, problems=problems))
-        return
     rows = [(shape.code, "-" if shape.exit is None else str(shape.exit), shape.title) for shape in errors]
     rows += [(f"exit {shape.code}", shape.code, shape.title) for shape in exits]
     rows += [(shape.code, "-", shape.title) for shape in problems]
-    print_table(Table(columns=columns("code", ">exit", "~meaning"), rows=tuple(rows)))
+    shape = ExplainAllShape(errors=errors, exits=exits, problems=problems)
+    print_output(as_json, "help-codes", shape, Table(columns=columns("code", ">exit", "~meaning"), rows=rows))
 
 
 def find_explanation(word: str) -> ExplainShape:

@@ -29,8 +29,9 @@ from mz_cli.common.feature_query import DetailOptions, feature_detail, part_of
 from mz_cli.common.feature_text import render_text
 from mz_cli.common.worktree_diff import patch
 from mz_cli.people.questions import pipeline_of, state_of
-from mz_cli.terminal.console import print_line, write_file_bytes, write_lines
+from mz_cli.terminal.console import write_file_bytes, write_lines
 from mz_cli.terminal.json import Shape, print_document, shape_of
+from mz_cli.terminal.table import print_output
 from mz_cli.terminal.text import count_noun, format_count
 
 
@@ -96,10 +97,7 @@ def show(
         part = checked_part(view, selector)
         if context is not None:
             document = read_context(log, selector)
-            if as_json:
-                print_document("show-context", document)
-            else:
-                print_line(*context_lines(document))
+            print_output(as_json, "show-context", document, context_lines(document))
             return
         if artifact is not None:
             is_made = artifact in (made.artifact for made in part.artifacts)
@@ -183,12 +181,10 @@ def print_record(log: ProjectLog, run: str, feature: str, record: Record, phase:
     if progress is not None:
         texts = {digest: log.load_text(digest) for digest in cited_texts(progress)}
         text = record_text(record, phase, progress, pipeline.phases if pipeline else (), texts)
-    if as_json:
-        digest = Digest(sha256(text.encode()).hexdigest())
-        view = ArtifactView(artifact=record, phase=phase or "", path=None, digest=digest)
-        print_document("show-artifact", shape_of(ArtifactText, view, run=run, feature=feature, text=text))
-    else:
-        print_line(*text.splitlines())
+    digest = Digest(sha256(text.encode()).hexdigest())
+    view = ArtifactView(artifact=record, phase=phase or "", path=None, digest=digest)
+    shape = shape_of(ArtifactText, view, run=run, feature=feature, text=text)
+    print_output(as_json, "show-artifact", shape, text.splitlines())
 
 
 def print_artifact(log: ProjectLog, run: str, feature: str, artifact: ArtifactView, as_json: bool) -> None:

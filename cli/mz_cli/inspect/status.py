@@ -21,7 +21,7 @@ from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import live_status, print_run, run_status
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import Shape, print_document, shape_of
-from mz_cli.terminal.table import Cell, Table, columns, print_table, time_cell
+from mz_cli.terminal.table import Cell, Table, columns, print_output, time_cell
 
 
 @command(
@@ -107,9 +107,6 @@ def runs(as_json: bool) -> None:
         own = tuple(run_line(row, process_running) for row in log.rows(RUNS))
         imported = tuple(map(imported_line, imported_runs(log.store)))
     lines = tuple(sorted((*own, *imported), key=lambda line: line.started_us or 0, reverse=True))
-    if as_json:
-        print_document("runs", RunList(repository=root, runs=lines))
-        return
     cells = tuple(
         (line.run, time_cell(line.started_us), line.status, line.pipeline, base_cell(line),
          ", ".join(f"{count} {status}" for status, count in Counter(line.features.values()).items()),
@@ -117,7 +114,7 @@ def runs(as_json: bool) -> None:
         for line in lines
     )  # fmt: skip
     heads = columns("run", "started", "status", "pipeline", "base", ",features", "|integration", "|cycle")
-    print_table(Table(columns=heads, rows=cells))
+    print_output(as_json, "runs", RunList(repository=root, runs=lines), Table(columns=heads, rows=cells))
 
 
 def base_cell(line: RunLine) -> Cell:

@@ -15,7 +15,7 @@ from mz_cli.app.help import command_family, format_options
 from mz_cli.project.pipelines import BUILT_IN, LintResult, print_diagnostics, project_root, severity_counts
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import Shape, print_document, shape_of
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.table import Table, columns, print_output, print_table
 from mz_cli.terminal.text import count_noun
 
 
@@ -150,14 +150,9 @@ def route_(text: str, needs: tuple[str, ...], as_json: bool) -> int:
     fits.
     """
     candidates = route(text, needs, load_cards(project_root(Path.cwd())).values())
-    if as_json:
-        print_document("cards-route", CardRoute(text=text, needs=needs, candidates=candidates))
-    else:
-        rows = tuple(
-            (candidate.name, str(candidate.score), reason_text(candidate), str(candidate.tokens))
-            for candidate in candidates
-        )
-        print_table(Table(columns=columns("card", ">score", "~reason", ">tokens"), rows=rows, empty="No card fits."))
+    rows = tuple((card.name, str(card.score), reason_text(card), str(card.tokens)) for card in candidates)
+    table = Table(columns=columns("card", ">score", "~reason", ">tokens"), rows=rows, empty="No card fits.")
+    print_output(as_json, "cards-route", CardRoute(text=text, needs=needs, candidates=candidates), table)
     return int(Exit.OK if candidates else Exit.VERDICT)
 
 

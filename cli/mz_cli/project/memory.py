@@ -28,8 +28,8 @@ from mz_cli.app.help import command_family, format_options, message_option
 from mz_cli.common.memory import ProjectMemory, for_others, open_memory, takes_shared
 from mz_cli.people.inbox import store_text, store_user_name
 from mz_cli.terminal.console import print_line
-from mz_cli.terminal.json import Shape, print_document
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.json import Shape, print_document, shape_of
+from mz_cli.terminal.table import Table, columns, print_output, print_table
 from mz_cli.terminal.text import single_line
 
 RESULTS = {True: "helped", False: "did not help", None: "open"}
@@ -146,16 +146,14 @@ def list_(kind: str | None, layer: str | None, status: str | None, as_json: bool
             for learning in opened.learnings
             if kind in (None, learning.kind) and layer in (None, learning.layer) and status in (None, learning.status)
         )
-    if as_json:
-        print_document("memory-list", MemoryList(learnings=shown))
-        return
     rows = tuple(
         (item.id, item.kind, item.layer, share_text(item), status_text(item), str(len(item.features)),
          single_line(item.text) or item.key)
         for item in shown
     )  # fmt: skip
     heads = columns("id", "kind", "layer", "confidence", "status", ">features", "~text")
-    print_table(Table(columns=heads, rows=rows, empty="Nothing was learned yet."))
+    table = Table(columns=heads, rows=rows, empty="Nothing was learned yet.")
+    print_output(as_json, "memory-list", MemoryList(learnings=shown), table)
 
 
 def explain(prefix: str) -> MemoryWhy:
@@ -192,10 +190,7 @@ def explain(prefix: str) -> MemoryWhy:
 def show(learning: str, as_json: bool) -> None:
     """Print what an agent is told, without the patch. LEARNING is an id or its beginning."""
     shape = explain(learning)
-    if as_json:
-        print_document("memory-why", shape)
-        return
-    print_line(summary_line(shape.learning), *shape.learning.text.splitlines())
+    print_output(as_json, "memory-why", shape, (summary_line(shape.learning), *shape.learning.text.splitlines()))
 
 
 def summary_line(learning: Learning) -> str:
@@ -251,14 +246,10 @@ def _decide(
         event = make(actor=store_user_name(log), reason=store_text(log, reason))
         (recorded,) = store.append([Append(USER_STREAM if of_user else PROJECT_STREAM, None, (event,))], opened.now_us)
     action, withheld = type_of(event).removeprefix("learning."), injections(chosen.text)
-    if as_json:
-        body = MemoryDecision(
-            id=chosen.id, key=chosen.key, action=action, event_ref=recorded.event_ref, withheld=withheld
-        )
-        print_document("memory-decision", body)
-        return
+    values = {"action": action, "event_ref": recorded.event_ref, "withheld": withheld}
     why = f"; it stays withheld, since its text looks like an injection: {'; '.join(withheld)}" if withheld else ""
-    print_line(single_line(f"{action} {chosen.id} {chosen.key}{why}"))
+    text = single_line(f"{action} {chosen.id} {chosen.key}{why}")
+    print_output(as_json, "memory-decision", shape_of(MemoryDecision, chosen, **values), (text,))
 
 
 @memory.command(
@@ -352,9 +343,6 @@ def effect(as_json: bool) -> None:
     """
     with open_memory() as opened:
         measured = tuple(effects(opened.rows, opened.learnings))
-    if as_json:
-        print_document("memory-effect", MemoryEffect(effects=measured))
-        return
     rows = tuple(
         (item.id, side_text(item.shown), side_text(item.left_out), side_text(item.before),
          "-" if item.difference is None else f"{item.difference:+.2f} ({item.low:+.2f} to {item.high:+.2f})",
@@ -362,7 +350,8 @@ def effect(as_json: bool) -> None:
         for item in measured
     )  # fmt: skip
     heads = columns("id", "shown", "left out", "before", "difference", "effect", "~key")
-    print_table(Table(columns=heads, rows=rows, empty="Nothing was learned yet."))
+    table = Table(columns=heads, rows=rows, empty="Nothing was learned yet.")
+    print_output(as_json, "memory-effect", MemoryEffect(effects=measured), table)
 
 
 @memory.command(

@@ -39,7 +39,7 @@ from mz_cli.app.help import command_family, did_you_mean, format_options
 from mz_cli.project.config import value_text
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import Shape, print_document
-from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
+from mz_cli.terminal.table import Table, columns, print_output, print_table, prints_tsv
 from mz_cli.terminal.text import count_noun
 
 BUILT_IN = "built in"
@@ -152,16 +152,13 @@ def list_(as_json: bool) -> None:
     names = dict.fromkeys((*project_pipelines(root), *built_in_pipelines(), config.pipeline))
     lint_names = known_names(config, load_pipeline_files(root))
     pipeline_list = PipelineList(pipelines=tuple(pipeline_entry(name, root, config, lint_names) for name in names))
-    if as_json:
-        print_document("pipelines-list", pipeline_list)
-        return
     rows = tuple(
         (entry.name, "yes" if entry.chosen else "-", entry.file or BUILT_IN, str(entry.errors), str(entry.warnings),
          " ".join(entry.phases) or "-")
         for entry in pipeline_list.pipelines
     )  # fmt: skip
     heads = columns("pipeline", "selected", "file", ">errors", ">warnings", "~phases")
-    print_table(Table(columns=heads, rows=rows, empty="No pipelines."))
+    print_output(as_json, "pipelines-list", pipeline_list, Table(columns=heads, rows=rows, empty="No pipelines."))
 
 
 def pipeline_entry(name: str, root: Path, config: Config, lint_names: KnownNames) -> PipelineListed:
@@ -198,15 +195,12 @@ def show(pipeline: str, as_yaml: bool, as_json: bool) -> None:
         return
     definition, _ = source.parse()
     file = None if source.built_in else source.name
-    if as_json:
-        shown = PipelineShown(name=definition.pipeline, file=file, definition=full_definition(definition, int))
-        print_document("pipelines-show", shown)
-        return
+    shown = PipelineShown(name=definition.pipeline, file=file, definition=full_definition(definition, int))
     head = full_definition(definition, methodcaller("format"))
     phases = head.pop("phases")
     rows = [*property_rows("-", {"file": file or BUILT_IN, **head})]
     rows += [row for phase in phases for row in property_rows(phase.pop("phase"), phase)]
-    print_table(Table(columns=columns("*phase", "*property", "~value"), rows=rows))
+    print_output(as_json, "pipelines-show", shown, Table(columns=columns("*phase", "*property", "~value"), rows=rows))
 
 
 @pipelines.command(

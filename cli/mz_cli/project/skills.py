@@ -22,7 +22,7 @@ from mz_cli.app.help import command_family, format_options
 from mz_cli.project.pipelines import BUILT_IN, project_root
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import Shape, print_document, shape_of
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.table import Table, columns, print_output, print_table
 
 FOREIGN = LockedSkill(source="-", sha256="")
 
@@ -152,10 +152,7 @@ def install(source: str | None, names: tuple[str, ...], locked: bool, as_json: b
 def uninstall(name: str, as_json: bool) -> None:
     """Remove an installed skill. Refuses one that was changed."""
     uninstall_skill(project_root(Path.cwd()), name)
-    if as_json:
-        print_document("skills-uninstall", ChangedSkills(skills=(name,)))
-        return
-    print_line(f"removed skills/{name}")
+    print_output(as_json, "skills-uninstall", ChangedSkills(skills=(name,)), (f"removed skills/{name}",))
 
 
 @skills.command(
@@ -179,14 +176,12 @@ def status(locked: bool, as_json: bool) -> int:
         SkillStatus(name=name, state=state, locked=lock.skills.get(name))
         for name, state in skill_states(root, lock).items()
     )
-    if as_json:
-        print_document("skills-status", SkillsStatus(skills=listed))
-    else:
-        rows = tuple(
-            (skill.name, skill.state, entry.source, entry.commit[:12] or "-", entry.version or "-")
-            for skill in listed
-            for entry in [skill.locked or FOREIGN]
-        )
-        heads = columns("skill", "state", "source", "commit", "version")
-        print_table(Table(columns=heads, rows=rows, empty="No skills in this repository."))
+    rows = tuple(
+        (skill.name, skill.state, entry.source, entry.commit[:12] or "-", entry.version or "-")
+        for skill in listed
+        for entry in [skill.locked or FOREIGN]
+    )
+    heads = columns("skill", "state", "source", "commit", "version")
+    table = Table(columns=heads, rows=rows, empty="No skills in this repository.")
+    print_output(as_json, "skills-status", SkillsStatus(skills=listed), table)
     return int(Exit.VERDICT if locked and any(skill.state != "current" for skill in listed) else Exit.OK)

@@ -25,7 +25,7 @@ from mz_cli.replay.command import require_cassettes
 from mz_cli.reports.findings import ReplayFinding, finding_shapes, fix_command
 from mz_cli.terminal.console import write_lines
 from mz_cli.terminal.json import Shape, print_document, shape_of
-from mz_cli.terminal.table import Cell, Table, columns, print_table, size_cell
+from mz_cli.terminal.table import Cell, Table, columns, print_output, size_cell
 from mz_cli.terminal.text import Line, Span, count_noun, format_size
 
 
@@ -110,11 +110,8 @@ def list_(paths: tuple[Path, ...], as_json: bool) -> int:
     today = datetime.now(UTC)
     lines = tuple(cassette_line(path, today) for path in find_cassettes(folders))
     code = Exit.NOT_COMPARABLE if any(line.problem for line in lines) else Exit.OK
-    if as_json:
-        library = tuple(map(display_path, folders))
-        print_document("recordings-list", CassetteList(exit=int(code), library=library, cassettes=lines))
-    else:
-        print_table(table(lines))
+    cassettes = CassetteList(exit=int(code), library=tuple(map(display_path, folders)), cassettes=lines)
+    print_output(as_json, "recordings-list", cassettes, table(lines))
     return int(code)
 
 

@@ -15,7 +15,8 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from mz_cli.terminal.console import FORMAT_KEY, is_terminal, terminal_width, write_lines, write_text
+from mz_cli.terminal.console import FORMAT_KEY, is_terminal, print_line, terminal_width, write_lines, write_text
+from mz_cli.terminal.json import print_document
 from mz_cli.terminal.text import (
     display_width,
     exact_usd,
@@ -146,6 +147,16 @@ def print_table(table: Table, stream: TextIO | None = None) -> None:
         write_text(stream, f"{table.empty}\n")
     else:
         _draw(heads, [[single_line(text) for text in row] for row in rows], stream)
+
+
+def print_output(as_json: bool, command: str, body: msgspec.Struct, text: Table | Iterable[str]) -> None:
+    """Print what a command returns: as its document, else as text, which is a table or lines."""
+    if as_json:
+        print_document(command, body)
+    elif isinstance(text, Table):
+        print_table(text)
+    else:
+        print_line(*text)
 
 
 def tab_separated(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

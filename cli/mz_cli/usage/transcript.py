@@ -23,8 +23,8 @@ from mz_engine.transcripts.read import FORMATS, OtherAgentsFormat, Undetected, d
 from mz_engine.transcripts.summary import SummaryBuilder, TranscriptSummary, usage_totals
 
 from mz_cli.app.help import command, format_options
-from mz_cli.terminal.json import Shape, print_document, shape_of
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.json import Shape, shape_of
+from mz_cli.terminal.table import Table, columns, print_output
 from mz_cli.terminal.text import count_noun, format_count, rounded_usd, shorten, single_line
 
 STDIN = "-"
@@ -98,10 +98,7 @@ def transcript(file: str, agent: str | None, as_json: bool) -> None:
     with open_file(file) as raw:
         parsed = read_transcript(raw, file, agent)
         report = transcript_report(parsed, prices(), modified_us(raw))
-    if as_json:
-        print_document("transcript", report)
-    else:
-        print_table(table(report, parsed, file))
+    print_output(as_json, "transcript", report, table(report, parsed, file))
 
 
 @contextmanager
