@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -155,11 +156,37 @@ def test_what_failed_is_told_when_it_is_not_begun_again(desk: Desk) -> None:
     desk.tracker.update(RUN)
     assert (desk.shown()[0], desk.comments()) == (("open", ["mz", "mz:failed"]), ["**mz**: failed (test)"])
     desk.stop("t3", "failed")
-    desk.record(RunClosing(how="cancel", actor=Digest("a" * 64)))
+    desk.record(RunClosing(how="finish", actor=Digest("a" * 64)))
     desk.stop("t2", "cancelled")
     desk.tracker.update(RUN)
     assert desk.shown()[2] == ("open", ["mz", "mz:failed"]), "no cycle follows"
     assert (desk.shown()[1], desk.comments(2)) == (("open", ["mz", "mz:failed"]), ["**mz**: cancelled"])
+
+
+def test_all_issues_of_a_run_that_was_abandoned_say_so(desk: Desk) -> None:
+    desk.add("t1", "t2", "t3")
+    desk.admit("t1")
+    desk.stop("t1", "merged")
+    desk.admit("t2")
+    desk.tracker.update(RUN)
+    desk.stop("t2", "cancelled")
+    desk.record(RunClosing(how="cancel", actor=Digest("a" * 64)))
+    desk.tracker.update(RUN)
+    assert desk.shown() == [("closed", ["mz", "mz:abandoned"])] * 3
+    assert [desk.comments(number) for number in (1, 2, 3)] == [["**mz**: abandoned"]] * 3
+    assert "\n\nTests" not in desk.gh.comments("issues/1/comments")[0]["body"]
+
+
+def test_labels_are_the_same_in_any_case(desk: Desk) -> None:
+    desk.add("t1")
+    desk.tracker.update(RUN)
+    desk.gh.change_issue(1, labels=["Bug", "MZ", "Mz:Ready"])
+    calls = len(desk.gh.calls)
+    desk.show()
+    assert len(desk.gh.calls) == calls + 1, "nothing differs"
+    desk.admit("t1")
+    desk.show()
+    assert desk.issue()["labels"] == ["Bug", "MZ", "mz:in-progress"]
 
 
 def test_a_run_that_ended_before_it_could_be_shown_is_shown_as_it_ended(desk: Desk) -> None:
@@ -183,6 +210,8 @@ def test_two_hundred_tasks_are_listed_page_by_page_and_opened_once(desk: Desk) -
     desk.add(*(f"t{number}" for number in range(1, 201)))
     for number in range(1, 201):
         desk.gh.issue(number, "t", f"x\n\n<!-- mz r1/t{number} -->", labels=["mz", "mz:ready"])
+        opened = IssueOpened(feature=FeatureId(f"t{number}"), issue=f"acme/tally#{number}")
+        desk.store.append([Append(tracker_stream(RUN), None, (opened,))], 1)
     desk.show()
     assert len(desk.gh.calls) == 3, "three pages, and nothing is written"
     assert len(desk.gh.issues) == len(desk.opened()) == 200
@@ -206,23 +235,40 @@ def test_texts_are_cut_and_have_no_control_characters_no_secrets_and_no_mentions
 
 
 # crashes and people ---------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("fault", ["lost-request", "lost-reply"])
-def test_an_issue_whose_reply_was_lost_is_not_opened_twice(
-    desk: Desk, fault: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lag", [0, 1, 3])
+def test_an_issue_that_was_opened_before_a_crash_is_found_when_it_is_listed(desk: Desk, lag: int) -> None:
+    desk.add("t1", "t2")
+    desk.begin(fault="lost-reply").update(RUN)
+    desk.gh.issue(2, "of others", "Do it.", labels=["mz"])
+    assert (len(desk.gh.issues), desk.opened()) == (2, [])
+    desk.gh.change_issue(1, labels=[], body="Do it.\r\n\r\n<!-- mz r1/t1 -->")
+    desk.gh.lag(2 * lag)
+    for _ in range(lag + 1):
+        desk.show()
+    assert [issue["title"] for issue in desk.gh.issues] == ["R-1", "of others", "R-1"]
+    assert desk.opened() == (["acme/tally#3", "acme/tally#1"] if lag else ["acme/tally#1", "acme/tally#3"])
+    assert desk.issue(1)["labels"] == ["mz", "mz:ready"]
+
+
+def test_what_a_process_was_killed_before_it_could_send_is_opened_when_no_list_can_lack_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracker_module, "PAUSE_SECONDS", 0)
     desk.add("t1")
-    desk.begin(fault=fault)
-    for _ in range(2):
-        desk.tracker.update(RUN)
+    desk.begin(fault="lost-request").update(RUN)
+    desk.begin().update(RUN, is_last=True)
+    assert desk.gh.issues == []
+    assert desk.printed[1] == "the issue of t1 may be open already; it is looked up again before one is opened"
+    monkeypatch.setattr(tracker_module, "LISTED_WITHIN", timedelta())
+    desk.tracker.update(RUN)
     assert (len(desk.gh.issues), desk.opened()) == (1, ["acme/tally#1"])
 
 
-def test_an_issue_that_was_opened_before_a_crash_is_found_by_its_mark(desk: Desk) -> None:
+def test_an_issue_that_may_be_open_is_not_opened_again_while_nobody_can_look(desk: Desk) -> None:
     desk.add("t1")
-    desk.gh.issue(7, "R-1", "Do it.\r\n\r\n<!-- mz r1/t1 -->", labels=["mz", "mz:ready"])
-    desk.show()
-    assert (len(desk.gh.issues), desk.opened()) == (1, ["acme/tally#7"])
+    desk.begin(fault="lost-reply").update(RUN)
+    desk.begin(fault="server-error").update(RUN, is_last=True)
+    assert len(desk.gh.issues) == 1
+    assert "HTTP 502" in desk.printed[1]
 
 
 @pytest.mark.parametrize("state", ["deleted", "moved"])
@@ -258,7 +304,7 @@ def test_another_repository_gets_issues_of_its_own(desk: Desk) -> None:
     desk.add("t1")
     desk.show()
     desk.show(replace(CONFIG, tracker="github:acme/other"))
-    assert desk.opened() == ["acme/tally#1", "acme/other#1"], "found by its mark: the stand-in has one list"
+    assert desk.opened() == ["acme/tally#1", "acme/other#2"], "the stand-in has one list"
 
 
 # failures -------------------------------------------------------------------------------------------------------------

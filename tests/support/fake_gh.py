@@ -278,7 +278,10 @@ def api(texts: Arguments, arguments: list[str], state: State) -> str:
     labelled = re.fullmatch(r"repos/([^/]+/[^/]+)/issues\?([\w=&%+.-]*)", path)
     if labelled and method == "GET":
         query = dict(parse_qsl(labelled[2]))
-        issues = [shown_issue(issue) for issue in state.get("issues", []) if query["labels"] in issue["labels"]]
+        issues = [shown_issue(issue) for issue in state.get("issues", []) if is_listed(issue, query)]
+        if state.get("lag"):
+            state["lag"], issues = state["lag"] - 1, []
+        issues = issues[::-1] if query.get("direction") == "desc" else issues
         return json.dumps(page(issues, urlencode({name: query[name] for name in ("per_page", "page")})))
     if re.fullmatch(r"repos/[^/]+/[^/]+/issues", path) and method == "POST" and texts.get("input") == "-":
         return json.dumps(shown_issue(new_issue(json.load(sys.stdin), path, state)))
@@ -290,6 +293,12 @@ def api(texts: Arguments, arguments: list[str], state: State) -> str:
         return "".join(f"\ufeff{MOMENT} {line}\n" for line in lines)
     sys.stdout.write('{"message":"Not Found","status":"404"}')
     stop(1, "gh: Not Found (HTTP 404)")
+
+
+def is_listed(issue: dict[str, Any], query: dict[str, str]) -> bool:
+    """Whether an issue has the label, in any case, if one is asked for, and is still there."""
+    labels = ("", *map(str.lower, issue["labels"]))
+    return query.get("labels", "").lower() in labels and issue["state"] not in ("deleted", "moved")
 
 
 def shown_issue(issue: dict[str, Any]) -> dict[str, Any]:

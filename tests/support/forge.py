@@ -144,6 +144,11 @@ class FakeGh:
         with kept(self._state) as state:
             next(issue for issue in state["issues"] if issue["number"] == number).update(values)
 
+    def lag(self, answers: int) -> None:
+        """The next lists of issues have none yet."""
+        with kept(self._state) as state:
+            state["lag"] = answers
+
     def refuse_writing(self, read_only: bool = True) -> None:
         """Nobody may set labels or change issues any more."""
         with kept(self._state) as state:

@@ -99,10 +99,11 @@ class IssueReports:
             self._written[issue] = text
 
 
-def comment_text(run: str, feature: FeatureView) -> str:
-    """Return the comment: state, pull request, tests. Not what agents or people wrote: an issue may be public."""
+def comment_text(run: str, feature: FeatureView, state: str = "") -> str:
+    """Return the comment: state (empty: the feature's), pull request, tests. Not what agents or people wrote: an issue
+    may be public."""
     phase = f" (`{feature.phase}`)" if feature.status == "working" and feature.phase else ""
-    lines = [f"**mz**: {status_label(feature)}{phase}"]
+    lines = [f"**mz**: {state or status_label(feature)}{phase}"]
     if feature.pull_request:
         lines.append(f"Pull request: {feature.pull_request}")
     if feature.delivery:

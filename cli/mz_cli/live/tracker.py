@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from time import monotonic
 
+from mz_engine.backlog.listed import Issue
 from mz_engine.decide.items import may_begin_again
-from mz_engine.forge.github import FAILED, IN_PROGRESS, READY, GhForge, TrackedIssue, inert
+from mz_engine.forge.github import (
+    ABANDONED,
+    FAILED,
+    IN_PROGRESS,
+    MERGED,
+    READY,
+    TRACKER_LABEL,
+    GhForge,
+    TrackedIssue,
+    inert,
+)
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins
 from mz_engine.ports import RemoteError
 from mz_engine.secrets import project_secrets
-from mz_events.catalog.delivery import IssueOpened
+from mz_events.catalog.delivery import IssueOpened, IssueRequested
 from mz_events.catalog.run import ItemAdded
 from mz_events.names import FeatureId, run_stream, tracker_stream
 from mz_events.redaction.redactor import Secrets
@@ -25,6 +37,10 @@ from mz_cli.terminal.text import single_line, strip_escapes
 
 PAUSE_SECONDS = 60
 """How long nothing is written after a failure."""
+LISTED_WITHIN = timedelta(seconds=GhForge.timeout_seconds + 30)
+"""So long after a request `gh` may work on it, also if `mz` was killed, and GitHub take to list the issue."""
+CLOCKS_DIFFER = timedelta(days=1)
+"""By no more than this differ ours and GitHub's."""
 
 
 class Tracker:
@@ -59,9 +75,9 @@ class Tracker:
         try:
             for feature in sorted(changed, key=lambda feature: feature in self._failed):
                 self._failed.add(feature)
-                self._show(view, state.tracks[feature].item, wanted[feature][0])
-                self._failed.discard(feature)
-                self._shown[feature] = wanted[feature]
+                if self._show(view, state.tracks[feature].item, wanted[feature][0]):
+                    self._failed.discard(feature)
+                    self._shown[feature] = wanted[feature]
         except RemoteError as error:
             self._paused_until = monotonic() + PAUSE_SECONDS
             self._tell(f"the issues of the tracker {self._config.tracker} are not up to date: {error}")
@@ -70,31 +86,70 @@ class Tracker:
     def _forge(self) -> GhForge:
         return GhForge.of_tracker(self._log.root, self._config, self._environment)
 
-    def _numbers(self, run: str) -> dict[FeatureId, int]:
-        """Return the numbers of the issues in this repository that the run has opened."""
-        numbers = dict[FeatureId, int]()
-        for event in (recorded.event for recorded in self._log.store.read(tracker_stream(run))):
+    @cached_property
+    def _listed(self) -> dict[int, Issue]:
+        """The issues of the tracker, by number."""
+        return {issue.number: issue for issue in self._forge.issues(TRACKER_LABEL)}
+
+    def _issues(self, run: str) -> tuple[dict[FeatureId, int], dict[FeatureId, datetime]]:
+        """Return the numbers of the issues in this repository that the run has opened, and when it requested one."""
+        numbers, requests = dict[FeatureId, int](), dict[FeatureId, datetime]()
+        for recorded in self._log.store.read(tracker_stream(run)):
+            event = recorded.event
             if isinstance(event, IssueOpened) and event.issue.startswith(f"{self._forge.repository}#"):
                 numbers[event.feature] = int(event.issue.rpartition("#")[2])
-        return numbers
+            elif isinstance(event, IssueRequested) and event.repository == self._forge.repository:
+                requests[event.feature] = datetime.fromtimestamp(recorded.recorded_at_us / 1e6, UTC)
+        return numbers, requests
 
-    def _show(self, view: RunView, item: ItemAdded, label: str) -> None:
-        feature, shown, numbers = item.feature, view.find_feature(item.feature), self._numbers(view.run)
-        issue = TrackedIssue(
+    def _show(self, view: RunView, item: ItemAdded, label: str) -> bool:
+        """Write an item's issue. Return False as long as nobody can tell whether there is one."""
+        listed = self._listed  # First: who cannot read issues requests none.
+        feature, shown, (numbers, requests) = item.feature, view.find_feature(item.feature), self._issues(view.run)
+        has_ended = label in (FAILED, ABANDONED, MERGED)
+        wanted = TrackedIssue(
             mark=f"<!-- mz {view.run}/{feature} -->",
             title=self._inert(single_line(self._log.load_text(item.title))),
             body=self._body(view.run, item, numbers),
             label=label,
-            comment=comment_text(view.run, shown) if shown and label in (FAILED, "") else "",
+            comment=comment_text(view.run, shown, "abandoned" * (label == ABANDONED)) if shown and has_ended else "",
         )
-        number = self._forge.track(issue, numbers.get(feature))
+        number = numbers.get(feature)
         if number is None:
-            issue_name = f"{self._forge.repository}#{numbers[feature]}"
-            self._tell(f"{issue_name}, the issue of {feature}, was deleted or moved; it is not opened again")
-        elif feature not in numbers:
-            opened = IssueOpened(feature=feature, issue=f"{self._forge.repository}#{number}")
-            self._log.append(opened, tracker_stream(view.run))
-            self._forge.track(issue, number)
+            issue = self._find_or_open(view.run, feature, wanted, requests.get(feature))
+            if issue is None:
+                return False
+            number = issue.number
+        else:
+            issue = listed.get(number)
+            if issue is None or wanted.changes(issue):
+                issue = self._forge.change_issue(number)  # People may have changed it since.
+        if issue and (changes := wanted.changes(issue)):
+            if wanted.comment:
+                self._forge.report(number, wanted.mark, wanted.comment)
+            issue = self._forge.change_issue(number, changes)
+        if issue:
+            listed[number] = issue
+        else:
+            name = f"{self._forge.repository}#{number}"
+            self._tell(f"{name}, the issue of {feature}, was deleted or moved; it is not opened again")
+        return True
+
+    def _find_or_open(
+        self, run: str, feature: FeatureId, wanted: TrackedIssue, requested: datetime | None
+    ) -> Issue | None:
+        """Return the issue that an earlier request has opened, else a new one; None: there may be one that is not yet
+        listed."""
+        issue = self._forge.find_issue(wanted.mark, requested - CLOCKS_DIFFER) if requested else None
+        if requested and issue is None and datetime.now(UTC) < requested + LISTED_WITHIN:
+            self._tell(f"the issue of {feature} may be open already; it is looked up again before one is opened")
+            return None
+        stream, repository = tracker_stream(run), self._forge.repository or ""
+        if issue is None:
+            self._log.append(IssueRequested(feature=feature, repository=repository), stream)
+            issue = self._forge.open_issue(wanted)
+        self._log.append(IssueOpened(feature=feature, issue=f"{repository}#{issue.number}"), stream)
+        return issue
 
     def _body(self, run: str, item: ItemAdded, numbers: Mapping[FeatureId, int]) -> str:
         needs = [f"{name} (#{numbers[name]})" if name in numbers else name for name in item.depends_on]
@@ -115,9 +170,11 @@ class Tracker:
 
 
 def state_label(track: FeatureTrack, state: RunState, pins: Pins) -> str:
-    """Return the label of an item's state; empty: it is delivered."""
+    """Return the label of an item's state."""
+    if state.closing is not None and state.closing.how == "cancel":
+        return ABANDONED
     if track.is_delivered:
-        return ""
+        return MERGED
     if track.has_ended:
         return READY if may_begin_again(track, pins) and state.closing is None else FAILED
     return IN_PROGRESS if track.admitted else READY

@@ -14,6 +14,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from functools import cached_property
 from itertools import count
 from operator import attrgetter
@@ -76,8 +77,9 @@ ERROR_MARK = "##[error]"
 """Start of the line that ends a failed step."""
 
 
-TRACKER_LABEL, READY, IN_PROGRESS, FAILED = "mz", "mz:ready", "mz:in-progress", "mz:failed"
-STATE_LABELS = frozenset({READY, IN_PROGRESS, FAILED})
+TRACKER_LABEL, READY, IN_PROGRESS = "mz", "mz:ready", "mz:in-progress"
+FAILED, ABANDONED, MERGED = "mz:failed", "mz:abandoned", ""
+STATE_LABELS = frozenset({READY, IN_PROGRESS, FAILED, ABANDONED})
 TITLE_CHARS_MAX, BODY_CHARS_MAX = 250, 60_000
 """GitHub's are 256 and 65,536."""
 ACTIVE_TEXT = re.compile(
@@ -143,16 +145,18 @@ class TrackedIssue(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     body: str
     label: str
-    """One of STATE_LABELS; empty: none, and the issue is closed."""
+    """One of STATE_LABELS, or MERGED: none."""
     comment: str
     """Written when something else changes; empty: none is."""
 
     def changes(self, issue: Issue) -> dict[str, object]:
-        """Return the fields of an issue that are to change. One that a person closed stays closed."""
-        names = {label.name for label in issue.labels}
-        wanted_names = names - STATE_LABELS | {TRACKER_LABEL, self.label} - {""}
-        changes: dict[str, object] = {"labels": sorted(wanted_names)} if wanted_names != names else {}
-        return {**changes, "state": "closed"} if issue.is_open and not self.label else changes
+        """Return the fields of an issue that are to change. One that a person closed stays closed. Labels are the same
+        in any case."""
+        names = {label.name.lower(): label.name for label in issue.labels}
+        wanted = names.keys() - STATE_LABELS | {TRACKER_LABEL, self.label} - {""}
+        labels = sorted(names.get(name, name) for name in wanted)
+        changes: dict[str, object] = {"labels": labels} if wanted != names.keys() else {}
+        return {**changes, "state": "closed"} if issue.is_open and self.label in (ABANDONED, MERGED) else changes
 
 
 class ReviewComment(msgspec.Struct, frozen=True, kw_only=True):
@@ -314,47 +318,29 @@ class GhForge:
             payload = json.dumps({"body": body}, ensure_ascii=False)
             self._call_api(target[0], "--method", target[1], "--input", "-", stdin=payload)
 
-    def track(self, wanted: TrackedIssue, number: int | None) -> int | None:
-        """Open an issue, unless it has a number or one has its mark; make one that is there what is wanted. Return its
-        number; None: a person deleted or moved it."""
-        if number is None:
-            marked = (issue for issue in self._tracked.values() if wanted.mark in (issue.body or "").splitlines())
-            number = next((issue.number for issue in marked), None)
-        if number is None:
-            body = f"{wanted.body[:BODY_CHARS_MAX]}\n\n{wanted.mark}"
-            labels = {TRACKER_LABEL, wanted.label} - {""}
-            fields = {"title": wanted.title[:TITLE_CHARS_MAX], "body": body, "labels": sorted(labels)}
-            listed = self._tracked
-            del self._tracked  # They are listed again if the reply gets lost.
-            reply = self._call_api("issues", "--method", "POST", "--input", "-", stdin=json.dumps(fields))
-            issue = decode_reply(Issue, "gh api", reply.stdout)
-            self._tracked = {**listed, issue.number: issue}
-            return issue.number
-        current = self._tracked.get(number)
-        if current is None or wanted.changes(current):
-            current = self._issue(number)  # People may have changed it since.
-        if current and (changes := wanted.changes(current)):
-            if wanted.comment:
-                self.report(number, wanted.mark, wanted.comment)
-            current = self._issue(number, changes)
-        return number if current else None
+    def find_issue(self, mark: str, since: datetime) -> Issue | None:
+        """Return the issue with this line that was opened since then (UTC). Neither search nor labels are used: both
+        may show it later, and it has no label if its author may set none."""
+        order = {"sort": "created", "direction": "desc"}
+        listed = self._list(list[Issue], "issues", state="all", since=f"{since:%FT%TZ}", **order)
+        return next((issue for issue in listed if mark in (issue.body or "").splitlines()), None)
 
-    def _issue(self, number: int, changes: Mapping[str, object] = {}) -> Issue | None:
+    def open_issue(self, wanted: TrackedIssue) -> Issue:
+        """Open an issue. The caller calls `find_issue` if this fails."""
+        body = f"{wanted.body[:BODY_CHARS_MAX]}\n\n{wanted.mark}"
+        labels = sorted({TRACKER_LABEL, wanted.label} - {""})
+        fields = {"title": wanted.title[:TITLE_CHARS_MAX], "body": body, "labels": labels}
+        reply = self._call_api("issues", "--method", "POST", "--input", "-", stdin=json.dumps(fields))
+        return decode_reply(Issue, "gh api", reply.stdout)
+
+    def change_issue(self, number: int, changes: Mapping[str, object] = {}) -> Issue | None:
         """Return an issue, changed if anything is to change; None: it was deleted or moved."""
         flags = ("--method", "PATCH", "--input", "-") if changes else ()
         result = self._call_api(f"issues/{number}", *flags, stdin=json.dumps(changes), check=False)
         if result.exit_code and not GONE.search(result.stderr):
             raise gh_error("api", result)
         issue = None if result.exit_code else decode_reply(Issue, "gh api", result.stdout)
-        if issue is None or issue.number != number:
-            return None
-        self._tracked[number] = issue
-        return issue
-
-    @cached_property
-    def _tracked(self) -> dict[int, Issue]:
-        """The issues of the tracker, by number."""
-        return {issue.number: issue for issue in self.issues(TRACKER_LABEL)}
+        return issue if issue and issue.number == number else None
 
     # checks -----------------------------------------------------------------------------------------------------------
     def checks(self, number: int, head: Commit) -> tuple[CiCheck, ...] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mz_events.catalog.base import ExternalEvent, IntentEvent, OutcomeEvent
+from mz_events.catalog.base import IntentEvent, OutcomeEvent
 from mz_events.names import Commit, Digest, FeatureId, Path
 
 
@@ -184,7 +184,16 @@ class BranchesClosed(OutcomeEvent, frozen=True, kw_only=True, tag="branches.clos
     branches: tuple[str, ...]
 
 
-class IssueOpened(ExternalEvent, frozen=True, kw_only=True, tag="issue.opened"):
+class IssueRequested(IntentEvent, frozen=True, kw_only=True, tag="issue.requested"):
+    """An issue is about to be opened for an item of a run. Looked up by a line of its text. In the stream
+    `tracker/<run>`."""
+
+    feature: FeatureId
+    repository: str
+    """As `[HOST/]OWNER/NAME`."""
+
+
+class IssueOpened(OutcomeEvent, frozen=True, kw_only=True, tag="issue.opened"):
     """An issue shows an item of a run. In the stream `tracker/<run>`; issues in it are not opened again."""
 
     feature: FeatureId

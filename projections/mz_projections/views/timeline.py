@@ -340,6 +340,7 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     delivery.TagRequested: lambda e: f"{e.name} at {e.commit[:SHORT]}",
     delivery.Tagged: lambda e: f"{e.name} at {e.commit[:SHORT]}",
     delivery.BranchesClosed: lambda e: list_names(e.branches),
+    delivery.IssueRequested: lambda e: f"in {e.repository} for {e.feature}",
     delivery.IssueOpened: lambda e: f"{e.issue} shows {e.feature}",
     delivery.DeliveryFailed: lambda e: e.code,
     inbox.AnswerPosted: lambda e: f"for {e.feature}: {e.verdict.value}",
