@@ -8,16 +8,20 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from mz_engine.decoding.yaml import load_yaml
 from mz_recordings.cassette.files import (
     CassetteUnreadable,
     NewerFormat,
+    _Dumper,
     is_cassette,
     list_cassettes,
     load,
     load_without_traces,
     overwrite,
     save,
+    write_yaml,
 )
 from mz_recordings.cassette.model import FORMAT, Cassette, Item
 
@@ -130,3 +134,14 @@ def test_without_its_manifest_it_is_missed(tmp_path: Path, lost: tuple[str, ...]
     assert not is_cassette(tmp_path)
     with pytest.raises(CassetteUnreadable, match=r"cassette\.yaml"):
         load(tmp_path / "small")
+
+
+TEXTS = st.text(st.one_of(st.sampled_from("\n\u2028\x85😀\\ ULx:#-'\"|"), st.characters(codec="utf-8")), min_size=1)
+
+
+@given(st.dictionaries(TEXTS, TEXTS | st.lists(TEXTS | st.booleans() | st.integers())))
+def test_with_libyaml_and_without_the_same_is_written(content: object) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mz_recordings.cassette.files._FastDumper", _Dumper)
+        expected = write_yaml(content)
+    assert write_yaml(content) == expected

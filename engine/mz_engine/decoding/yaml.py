@@ -20,9 +20,10 @@ from mz_engine.decoding.structs import EXPLAIN_HINT, DecodeError, KeyPath, decod
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 
 if TYPE_CHECKING or yaml.__with_libyaml__:
+    from yaml import CSafeDumper as CSafeDumper
     from yaml import CSafeLoader as CSafeLoader
 else:
-    from yaml import SafeLoader as CSafeLoader  # It was built without libyaml.
+    from yaml import SafeLoader as CSafeLoader
 
 DEPTH_MAX = 40
 NODES_MAX = 20_000

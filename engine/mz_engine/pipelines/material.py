@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,6 +21,9 @@ from mz_engine.model.rules import CoversIds, MatchingText, RuleSet
 from mz_engine.path_patterns import matches
 from mz_engine.pipelines.lint_phase import MissingBlock, check_braces
 from mz_engine.prompts.render import EDITS_FOLDER, EditData, PromptData, template_environment
+
+if TYPE_CHECKING:
+    from jinja2 import nodes
 
 RuleProblem = tuple[KeyPath, str, str]
 """Location, message and hint."""
@@ -96,27 +99,33 @@ def misspelt_edits(config: Config, pipeline: Pipeline, document: YamlDocument) -
 
 def missing_blocks(templates: Mapping[str, str]) -> dict[str, tuple[MissingBlock, ...]]:
     """Return the required blocks, declared or inherited, that templates do not define, in the order of the text."""
-    from jinja2 import TemplateSyntaxError, nodes
-
-    jinja, trees = template_environment(templates), dict[str, nodes.Template]()
-    for name, text in templates.items():
-        with suppress(TemplateSyntaxError):
-            trees[name] = jinja.parse(text, name, name)
     missing = dict[str, tuple[MissingBlock, ...]]()
-    for name in trees:
+    for name in templates:
         defined, missing_here, chain = set[str](), list[MissingBlock](), list[str]()
-        current: str | None = name
-        while current in trees and current not in chain:
+        current = name
+        while current in templates and current not in chain:
             chain.append(current)
-            blocks = tuple(trees[current].find_all(nodes.Block))
+            blocks, parent = _blocks_and_parent(current, templates[current])
             required = [node for node in blocks if node.required and node.name not in defined]
             missing_here += [MissingBlock(node.name, f"{current}:{node.lineno}") for node in required]
             defined |= {node.name for node in blocks}
-            parent = next((node.template for node in trees[current].find_all(nodes.Extends)), None)
-            current = str(parent.value) if isinstance(parent, nodes.Const) else None
+            current = parent
         if missing_here:
             missing[name] = tuple(missing_here)
     return missing
+
+
+@lru_cache(maxsize=256)
+def _blocks_and_parent(name: str, text: str) -> tuple[tuple[nodes.Block, ...], str]:
+    """Return the blocks of a template, and the template that it extends ("" is none). Of a wrong one: nothing."""
+    from jinja2 import TemplateSyntaxError, nodes
+
+    try:
+        tree = template_environment({}).parse(text, name, name)
+    except TemplateSyntaxError:
+        return (), ""
+    parent = next((node.template for node in tree.find_all(nodes.Extends)), None)
+    return tuple(tree.find_all(nodes.Block)), str(parent.value) if isinstance(parent, nodes.Const) else ""
 
 
 def find_line(text: str, word: str) -> int | None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import yaml
-from mz_engine.decoding.yaml import RESOLVERS, parse_yaml
+from mz_engine.decoding.yaml import RESOLVERS, CSafeDumper, parse_yaml
 from mz_engine.errors.diagnostics import MzError
 from mz_events.names import parse_name
 
@@ -365,10 +365,19 @@ def parse_manifest_text(text: str, name: str, evidence: bool = True) -> Any:
 
 def write_yaml(content: Any) -> str:
     """Return YAML for review: keys in their order, multi-line strings as blocks."""
-    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    text = ""
+    for dumper in (_FastDumper, _Dumper):
+        text = yaml.dump(content, Dumper=dumper, sort_keys=False, allow_unicode=True, width=110)
+        if not ESCAPED_BY_LIBYAML.search(text):
+            break
+    return text
 
 
-class _Dumper(yaml.SafeDumper):
+ESCAPED_BY_LIBYAML = re.compile(r"\\[ULNP]")
+"""Characters that libyaml cannot write as they are: line separators, and those above U+FFFF."""
+
+
+class _Style(yaml.representer.SafeRepresenter):
     """Writes multi-line strings as blocks, no aliases, and quotes around what any version of YAML reads as a number."""
 
     yaml_implicit_resolvers = {
@@ -383,6 +392,12 @@ class _Dumper(yaml.SafeDumper):
         if isinstance(data, str) and "\n" in data and all(line == line.rstrip() for line in data.split("\n")):
             return self.represent_scalar("tag:yaml.org,2002:str", data, style="|")
         return super().represent_data(data)
+
+
+class _Dumper(_Style, yaml.SafeDumper): ...
+
+
+class _FastDumper(_Style, CSafeDumper): ...
 
 
 SUMS = "SHA256SUMS"
