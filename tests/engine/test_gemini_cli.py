@@ -108,7 +108,7 @@ def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
         (tmp_path / "temporary").mkdir()
         processes = AgentProcesses(tmp_path, outside, Secrets({"KEY": outside["GEMINI_API_KEY"]}))
         agents = AgentRegistry(processes, outside)
-        call = spec("Work.", None, key=key, worktree=WORKTREE, total_seconds=60, idle_seconds=6)
+        call = spec("Work.", None, key=key, worktree=WORKTREE, total_seconds=60, idle_seconds=12)
         reading = agents.adapter("gemini").parse_output(agents.call(call))
     assert not left(key, 0)
     assert (path / "note.md").read_text() == "# Hi\n"

@@ -48,7 +48,7 @@ def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
     key = fresh_key()
     with Endpoint(script) as endpoint:
         agents = door(tmp_path, endpoint.url)
-        spec = claude_cli.spec("Work.", None, key=key, worktree=WORKTREE, total_seconds=60, idle_seconds=6)
+        spec = claude_cli.spec("Work.", None, key=key, worktree=WORKTREE, total_seconds=60, idle_seconds=12)
         result = agents.call(spec)
     assert not left(key, 0)
     assert result.problem is not None
