@@ -306,10 +306,11 @@ def test_what_is_cancelled_at_rest_begins_no_cycle(project: Project) -> None:
     assert project.items() == {"start": "tagged", "plan-1": "cancelled", "plan-2": "waiting"}
 
 
-def test_a_run_whose_base_cannot_be_tested_any_more_is_given_up(project: Project) -> None:
+@pytest.mark.parametrize(("test", "code"), [("exit 127", "MZ1008"), ("no-such-program", "MZ1004")])
+def test_a_run_whose_commands_cannot_be_run_any_more_is_given_up(project: Project, test: str, code: str) -> None:
     project.mz("run", "--quiet", "--cycles", "0")
-    project.repo.commit({"mz.yaml": SETTINGS.replace("! grep -q bad *.txt", "exit 127") + STATE_SETTINGS})
-    assert "MZ1008" in project.mz("run", "--quiet", code=None).err
+    project.repo.commit({"mz.yaml": SETTINGS.replace("! grep -q bad *.txt", test) + STATE_SETTINGS})
+    assert code in project.mz("run", "--quiet", code=None).err
     project.mz("cancel", "generation-a")
     assert project.status()["status"] == "finished"
     assert project.branches() == ["main"]

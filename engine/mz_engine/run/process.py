@@ -52,7 +52,7 @@ from mz_engine.run.base import base_problem, base_warnings, drive_base_test
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop, Observer, RunSide
 from mz_engine.run.fork import FORK_SETTINGS, ForkChange, fork_point, forked_pins, initial_appends
-from mz_engine.run.plan import PREREQUISITES, RunPlan, find_unfinished_run, make_plan, reply_provenance
+from mz_engine.run.plan import PREREQUISITES, RunPlan, check_isolation, find_unfinished_run, make_plan, reply_provenance
 from mz_engine.run.ports import SystemClock, SystemPorts
 from mz_engine.run.scheduler import Scheduler
 from mz_engine.run.seals import Sealer
@@ -196,8 +196,8 @@ class RunProcess:
 
     def resume(self, run: str | None, is_given_up: bool = False) -> None:
         """Resume a run, with its pins; only budget, commands, set-up and what these need are read from the settings
-        again. Raises MzError; MZ5001 if no run is unfinished, MZ5021 if its integration branch lost what it merged,
-        unless the run `is_given_up`."""
+        again. Raises MzError; MZ5001 if no run is unfinished, MZ5021 if its integration branch lost what it merged. A
+        run that `is_given_up` needs neither that branch nor agents and programs."""
         state, started, pins = self._unfinished_run(run)
         if state.commands is not None:
             pins = decode_commands(self.blobs.get(state.commands)).apply(pins)
@@ -210,7 +210,7 @@ class RunProcess:
         except MzError as error:  # The run has its pins.
             self._warnings = tuple(replace(diagnostic, severity="warning") for diagnostic in error.diagnostics)
         corrected = commands.apply(pins)
-        self._check_prerequisites(corrected)
+        self._check_prerequisites(corrected, is_given_up)
         coordinator = self._create_coordinator(started.run, corrected)
         if config is not None:
             coordinator.set_budget(config.budget)
@@ -298,9 +298,9 @@ class RunProcess:
             raise MzError("MZ5001", problem, hint=hint)
         return state, state.started, decode_pins(self.blobs.get(state.started.pins))
 
-    def _check_prerequisites(self, pins: Pins) -> None:
+    def _check_prerequisites(self, pins: Pins, is_given_up: bool = False) -> None:
         """Check that a run has everything it needs, before anything is written or paid. Raises MzError."""
-        for check in PREREQUISITES:
+        for check in (check_isolation,) if is_given_up else PREREQUISITES:
             check(self.root, pins.config, self.environment)
         self._machine = SystemPorts(self.root, pins.config, self.store, self.blobs, self.environment)
         self._sealer = Sealer(self.root, self.store, pins.config, self.environment)
