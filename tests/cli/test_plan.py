@@ -126,6 +126,9 @@ def test_a_pipeline_with_cycles_says_what_the_run_adds_and_bounds_a_cycle(reposi
     assert cycle["estimated_tokens"] == 8_000 + 4 * 24_000
     text = mz("run", "--dry-run", "--format", "table").out
     assert "a cycle: at most 5 to 15 calls, about 104,000 tokens, $" in text
+    assert "autonomy full_auto, one at a time\n" in text
+    repository.write({"mz.yaml": f"pipeline: generation\nlimits: {{item_parallel_max: 3}}\n{SETTINGS}"})
+    assert plan(mz)["parallel_max"] == 2, "that of the run"
     repository.write({"features.md": "## [DONE] past: Done before\n"})
     assert mz("run", "--dry-run", "--exit-code").exit == 1, "the run would plan"
 

@@ -118,6 +118,22 @@ def test_what_is_planned_is_merged_until_nothing_is_missing() -> None:
     assert generation.calls == ["plan-1", "t1", "t2", "t3", "plan-2"] or generation.calls[1:4] == ["t1", "t3", "t2"]
 
 
+def test_a_person_approves_a_plan_unless_it_is_empty() -> None:
+    pinned = pins()
+    supervised = replace(pinned, config=replace(pinned.config, autonomy="supervised"))
+    assert statuses(Generation(pinned=supervised).drive())["plan-1"] == "waiting"
+    state = Generation(("[]\n",), pinned=supervised).drive()
+    assert (statuses(state)["plan-1"], state.over) == ("done", "planned-nothing")
+
+
+def test_thousands_of_tasks_are_sent_back_with_a_text_about_tasks() -> None:
+    plan = "".join(proposal(f"n{number}") for number in range(3_000))
+    generation = Generation((plan, "[]\n"))
+    assert statuses(generation.drive())["plan-1"] == "failed"
+    prompt = generation.prompts["plan-1/plan/-/1/2/agent.builder"]
+    assert "proposals: more than 1,000,000 characters in all; list at most 10 of the kind task [output.size]" in prompt
+
+
 def test_the_plan_is_told_what_there_is_already_and_repeats_are_left_out() -> None:
     generation = Generation((PLANS[0], proposal("three") + proposal("four", "three"), "[]\n"))
     state = generation.drive()
@@ -188,6 +204,8 @@ def test_a_person_finishes_the_run() -> None:
     generation.drive()
     state = generation.close()
     assert (statuses(state)["finish-1"], state.finished) == ("merged", True)
+    message = generation.world.objects[generation.world.refs["refs/heads/main"]].message
+    assert message.startswith(b"Merge branch 'generation-a' into main\n")
     assert generation.files("main") == ["README.md", "one.txt", "three.txt", "two.txt"]
     assert f"refs/heads/{INTEGRATION}" not in generation.world.refs
     tags = {ref.removeprefix("refs/tags/") for ref in generation.world.refs if ref.startswith("refs/tags/")}

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from mz_engine.model.config import PullRequests, Sources
 from mz_engine.model.pipeline import ItemKind, TagStep
-from mz_engine.ports import CallSpec
+from mz_engine.ports import CallSpec, RepositoryUnusable
 from mz_events.catalog.delivery import BaseMerged, BranchLanded, DeliveryFailed, Tagged, TargetMoved
 from mz_events.catalog.feature import FeatureStarted
 from mz_events.catalog.run import FeatureOutcome, Verdict
@@ -98,6 +98,16 @@ def test_messages_state_no_usage_where_settings_leave_it_out() -> None:
     assert status(bench.run()) is FeatureOutcome.MERGED
     assert list(trailers(bench)) == ["Mz-Key", "Mz-Feature", "Mz-Lines", "Mz-Calls"]
     assert not [tree for tree in bench.world.objects.values() if b"Mz-Tokens" in tree.message]
+
+
+def test_lines_that_git_cannot_count_are_not_stated_and_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def source_change(*_: object) -> None:
+        raise RepositoryUnusable("git", "killed")
+
+    monkeypatch.setattr(SimulatedWorkspace, "source_change", source_change)
+    bench = merging()
+    assert status(bench.run()) is FeatureOutcome.MERGED
+    assert list(trailers(bench))[:3] == ["Mz-Key", "Mz-Feature", "Mz-Calls"]
 
 
 def test_a_target_that_moved_is_taken_in_first_and_the_gates_run_again() -> None:

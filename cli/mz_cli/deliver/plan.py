@@ -157,6 +157,7 @@ class PlanShape(Shape, frozen=True, kw_only=True):
     """Agents to switch to, in this order, when `agent` fails."""
     autonomy: str
     parallel_max: int
+    """Items that are worked on at the same time."""
     budget_run_nanousd: int | None
     """Null: no limit."""
     budget_feature_nanousd: int | None
@@ -246,7 +247,7 @@ def plan_shape(plan: RunPlan, resumed_run: str | None, day: DaySpending = ()) ->
         agent=config.agent,
         failover=tuple(name for name in dict.fromkeys(config.failover) if name != config.agent),
         autonomy=config.autonomy,
-        parallel_max=config.parallel_max,
+        parallel_max=_parallel_max(plan.pins),
         budget_run_nanousd=config.budget.run_nanousd,
         budget_feature_nanousd=config.budget.feature_nanousd,
         budget=budget_text(config.budget, day),
@@ -314,6 +315,13 @@ def _added_kinds(pins: Pins) -> Iterator[AddedKind]:
                     calls=sum(len(phase.calls) for phase in phases),
                     calls_max=sum(len(phase.calls) * phase.attempts for phase in phases),
                 )
+
+
+def _parallel_max(pins: Pins) -> int:
+    """Return how many items are worked on at the same time. Those that the run itself adds are worked on alone."""
+    config, kinds = pins.config, [kind for kind in pins.pipeline.kinds if {"backlog", "output"} & {*kind.sources}]
+    limits = (config.limits.resolve(kind.parallel or config.parallel_max) for kind in kinds)
+    return min(config.parallel_max, sum(limits))
 
 
 def _planned_cycle(pins: Pins, adds: tuple[AddedKind, ...], estimate: Estimator) -> PlannedCycle | None:

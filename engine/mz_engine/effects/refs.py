@@ -8,10 +8,10 @@ from mz_events.catalog.delivery import BranchesClosed, BranchLanded, MergeReques
 from mz_events.names import Commit, FeatureId
 
 from mz_engine.effects.delivery import target_branch
-from mz_engine.effects.steps import Effect, StepContext, call_port, emit, get_text, put_blob
+from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob
 from mz_engine.effects.workspace import commit_message
 from mz_engine.model.pipeline import TagStep
-from mz_engine.ports import Clock, DeliveryRefused, FeatureWorktree, SourceChange, Workspace
+from mz_engine.ports import Clock, DeliveryRefused, FeatureWorktree, RepositoryUnusable, StorageFailed, Workspace
 from mz_engine.ref_names import DATE, fill, name_values
 
 
@@ -30,22 +30,34 @@ def merge_branch(context: StepContext) -> Effect:
     elif not (yield from call_port(Workspace.contains, head, old)):
         yield from emit(TargetMoved(key=key, branch=target, commit=old))
     else:
-        subject = f"Merge branch '{context.worktree.branch}' into {target}"
-        change = yield from call_port(Workspace.source_change, old, head, context.pins.config.sources)
-        message = yield from put_blob(_merge_message(subject, key, context, change))
+        message = yield from put_blob((yield from _merge_message(target, old, head, context)))
         commit = (yield from call_port(Workspace.join, old, head, (yield from get_text(message)).encode())).commit
         request = MergeRequested(key=key, branch=target, message=message, old=old, head=head, commit=commit)
         yield from emit(request)
         yield from reconcile_merge(request, context)
 
 
-def _merge_message(subject: str, key: str, context: StepContext, change: SourceChange) -> str:
-    """Return the message of a merge, with its lines of code and tests, and the usage of all calls of the item."""
-    progress = context.phase_state.progress
-    lines = (f"{kind} +{part.added} -{part.removed}" for kind, part in (("code", change.code), ("tests", change.tests)))
+def _merge_message(target: str, old: Commit, head: Commit, context: StepContext) -> Steps[str]:
+    """Return the message of a merge: which branch it is of, that which the item's began as if its kind names one; lines
+    of code and tests, unless git cannot tell; and the usage of all calls of the item."""
+    progress, pins, trailers = context.phase_state.progress, context.pins, list[str]()
+    [kind] = pins.pipeline.kinds
+    branch = (
+        pins.branch(kind.starts, context.feature, context.base_branch, context.integration) or context.worktree.branch
+    )
+    try:
+        change = yield from call_port(Workspace.source_change, old, head, pins.config.sources)
+    except StorageFailed:
+        raise
+    except RepositoryUnusable:
+        pass
+    else:
+        code, tests = change.code, change.tests
+        trailers.append(f"Mz-Lines: code +{code.added} -{code.removed}, tests +{tests.added} -{tests.removed}")
     calls = sum(progress.calls.values())
-    trailers = [f"Mz-Lines: {', '.join(lines)}", *([f"Mz-Calls: {calls}"] if calls else [])]
-    return commit_message(subject, key, context, progress.usage if calls else None, trailers)
+    trailers += [f"Mz-Calls: {calls}"] if calls else []
+    subject, usage = f"Merge branch '{branch}' into {target}", progress.usage if calls else None
+    return commit_message(subject, context.key("merge"), context, usage, trailers)
 
 
 def reconcile_merge(intent: MergeRequested, context: StepContext) -> Effect:

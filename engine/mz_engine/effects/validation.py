@@ -265,7 +265,7 @@ def validate_outputs(context: StepContext) -> Effect:
     for output in outputs:
         files = {output.path or "": blocked} if output is block else (yield from output_texts(context, output))
         if len(files) > OUTPUT_FILES_MAX or sum(len(text or "") for text in files.values()) > OUTPUT_CHARACTERS_MAX:
-            findings.append(_size_finding(output))
+            findings.append(_size_finding(output, context.pins.config.limits.items_max))
             continue
         findings += yield from output_findings(context, output, files, texts)
         text = joined_text(files)
@@ -281,10 +281,13 @@ def validate_outputs(context: StepContext) -> Effect:
     yield from emit(*parsed, *captured, ArtifactValidated(ref=context.reply.ref, violations=violations, report=report))
 
 
-def _size_finding(output: PhaseOutput) -> RuleFinding:
-    limit = f"more than {OUTPUT_FILES_MAX} files, or than {OUTPUT_CHARACTERS_MAX:,} characters in all"
-    violation = Violation(rule="output.size", path=output.path or "")
-    return RuleFinding(violation=violation, message=f"{output.path or output.artifact}: {limit} [output.size]")
+def _size_finding(output: PhaseOutput, items_max: int) -> RuleFinding:
+    path = output.path or ""
+    files = f"{OUTPUT_FILES_MAX} files, or than " if "*" in path else ""
+    items = f"; list at most {items_max} of the kind {output.creates}" if output.creates else ""
+    limit = f"more than {files}{OUTPUT_CHARACTERS_MAX:,} characters in all{items}"
+    violation = Violation(rule="output.size", path=path)
+    return RuleFinding(violation=violation, message=f"{path or output.artifact}: {limit} [output.size]")
 
 
 def _capture_learnings(context: StepContext, output: PhaseOutput, text: str) -> Steps[tuple[LearningsCaptured, ...]]:
