@@ -198,12 +198,16 @@ class ListedFile(msgspec.Struct, frozen=True):
 def section_parts(rules: RuleSet, rule: SectionRule, document: MarkdownDocument) -> tuple[SectionPart, ...]:
     """Return the parts of the text that belong to the rule, in order."""
     sections = [candidate for candidate in rules.rules if isinstance(candidate, SectionRule)]
-    heading_parts = [
+    parts = [
         SectionPart(heading.line, heading.body_start, heading.body_end)
         for heading in document.headings
         if heading.level in (2, 3) and find_owning_section(sections, heading) is rule
     ]
-    return tuple(sorted((*heading_parts, *keyed_parts(rule, document)), key=lambda part: part.line))
+    for number, line in enumerate(document.lines):
+        if any(line.casefold().startswith(f"{key.casefold()}:") for key in rule.keys):
+            end = next((h.line for h in document.headings if h.line > number), len(document.lines))
+            parts.append(SectionPart(number, number + 1, end))
+    return tuple(sorted(parts, key=lambda part: part.line))
 
 
 def find_owning_section(sections: list[SectionRule], heading: Heading) -> SectionRule | None:
@@ -215,13 +219,6 @@ def find_owning_section(sections: list[SectionRule], heading: Heading) -> Sectio
         if text.startswith(comparable_heading(alias))
     ]
     return max(matches, key=lambda match: match[0])[1] if matches else None
-
-
-def keyed_parts(rule: SectionRule, document: MarkdownDocument) -> Iterator[SectionPart]:
-    for number, line in enumerate(document.lines):
-        if any(line.casefold().startswith(f"{key.casefold()}:") for key in rule.keys):
-            end = next((h.line for h in document.headings if h.line > number), len(document.lines))
-            yield SectionPart(number, number + 1, end)
 
 
 def defined_ids(pattern: str, document: MarkdownDocument) -> Iterator[str]:
@@ -241,9 +238,10 @@ def listed_files(rules: RuleSet, rule: FileList, document: MarkdownDocument) -> 
     section = find_rule(rules, rule.section, SectionRule)
     files_by_name: dict[str, ListedFile] = {}
     for part in section_parts(rules, section, document):
-        ranges_to_skip = tuple(ignored_ranges(rule, part, document))
+        inner = (heading for heading in document.headings if part.first <= heading.line < part.end)
+        ignored = [heading for heading in inner if comparable_heading(heading.text).startswith(rule.ignored)]
         for entry in document.entries_between(part.first, part.end):
-            if is_ignored(rule, entry) or any(entry.line in lines for lines in ranges_to_skip):
+            if is_ignored(rule, entry) or any(h.line <= entry.line < h.body_end for h in ignored):
                 continue
             for text in entry_paths(entry):
                 files_by_name.setdefault(text, ListedFile(entry.line, text, repository_path(text)))
@@ -256,12 +254,6 @@ def find_rule(rules: RuleSet, name: str, kind: type[R]) -> R:
         if isinstance(rule, kind) and rule.id == name:
             return rule
     raise KeyError(name)
-
-
-def ignored_ranges(rule: FileList, part: SectionPart, document: MarkdownDocument) -> Iterator[range]:
-    for heading in document.headings:
-        if part.first <= heading.line < part.end and comparable_heading(heading.text).startswith(rule.ignored):
-            yield range(heading.line, heading.body_end)
 
 
 def is_ignored(rule: FileList, entry: ListEntry) -> bool:

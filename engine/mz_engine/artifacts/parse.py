@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from mz_events.catalog.validation import Unit
 from mz_events.names import NAME
 from mz_projections.memory.evidence import LESSON_KINDS
@@ -266,7 +267,36 @@ def non_blank_strings(value: Any) -> tuple[str, ...]:
 # data for decisions ---------------------------------------------------------------------------------------------------
 def parse_artifact(rules: RuleSet, text: str) -> ParsedArtifact:
     """Extract the data of the rule set's `extract`; illegal or absent data are left out, for `validate` to report."""
-    return parse_markdown(rules, md.read_markdown(text)) if rules.form == "markdown" else parse_items(rules, text)
+    extraction, is_markdown, items = rules.extract, rules.form == "markdown", tuple[Item, ...]()
+    try:
+        items = artifact_items(rules, text)
+    except UnreadableItems:
+        if not is_markdown:
+            return ParsedArtifact()
+    units = tuple(extract_units(rules, extraction.units, items)) if extraction.units else ()
+    names = (field_value(rules, item, extraction.names or "") for item in items[:1])
+    ids = (field_value(rules, item, extraction.ids or "") for item in items)
+    parsed = ParsedArtifact(
+        units=units,
+        files=tuple(dict.fromkeys(file for unit in units for file in unit.files)),
+        fields=dict(extract_fields(rules, items[0], extraction.fields)) if items else {},
+        names=tuple(name for value in names for name in non_blank_strings(value) if NAME.match(name)),
+        ids=tuple(dict.fromkeys(name for value in ids for name in non_blank_strings(value) if NAME.match(name))),
+        counts={count.name: sum(fulfils(rules, item, count) for item in items) for count in extraction.counts},
+    )
+    if not is_markdown:
+        return parsed
+    document = md.read_markdown(text)
+    listing = md.find_rule(rules, extraction.files, FileList) if extraction.files else None
+    files = md.listed_files(rules, listing, document) if listing else ()
+    section = md.find_rule(rules, extraction.criteria, SectionRule) if extraction.criteria else None
+    criteria = md.section_parts(rules, section, document) if section else ()
+    return replace(
+        parsed,
+        files=tuple(dict.fromkeys((*(listed.path for listed in files if listed.path), *parsed.files))),
+        criteria=len({entry.line for part in criteria for entry in document.entries_between(part.first, part.end)}),
+        breaking=tuple(line.strip() for line in document.lines if BREAKING_CHANGE.match(line)),
+    )
 
 
 def title_and_body(text: str) -> tuple[str, str]:
@@ -277,45 +307,6 @@ def title_and_body(text: str) -> tuple[str, str]:
             body = (*document.lines[: heading.line], *document.lines[heading.body_start :])
             return " ".join(heading.text.split()), "\n".join(body).strip() + "\n"
     return "", text
-
-
-def parse_markdown(rules: RuleSet, document: md.MarkdownDocument) -> ParsedArtifact:
-    extraction = rules.extract
-    listing = md.find_rule(rules, extraction.files, FileList) if extraction.files else None
-    files = md.listed_files(rules, listing, document) if listing else ()
-    section = md.find_rule(rules, extraction.criteria, SectionRule) if extraction.criteria else None
-    criteria = md.section_parts(rules, section, document) if section else ()
-    items: tuple[Item, ...] = ()
-    with suppress(UnreadableItems):
-        items = markdown_items(rules, document)
-    units = tuple(extract_units(rules, extraction.units, items)) if extraction.units else ()
-    paths = [listed.path for listed in files if listed.path] + [file for unit in units for file in unit.files]
-    return ParsedArtifact(
-        units=units,
-        files=tuple(dict.fromkeys(paths)),
-        fields=dict(extract_fields(rules, items[0], extraction.fields)) if items else {},
-        names=tuple(extract_names(rules, items[0])) if items else (),
-        ids=extract_ids(rules, items),
-        counts=extract_counts(rules, items),
-        criteria=len({entry.line for part in criteria for entry in document.entries_between(part.first, part.end)}),
-        breaking=tuple(line.strip() for line in document.lines if BREAKING_CHANGE.match(line)),
-    )
-
-
-def parse_items(rules: RuleSet, text: str) -> ParsedArtifact:
-    try:
-        items = read_items(form_rule(rules), text)
-    except UnreadableItems:
-        return ParsedArtifact()
-    units = tuple(extract_units(rules, rules.extract.units, items)) if rules.extract.units else ()
-    return ParsedArtifact(
-        units=units,
-        files=tuple(dict.fromkeys(file for unit in units for file in unit.files)),
-        fields=dict(extract_fields(rules, items[0], rules.extract.fields)) if items else {},
-        names=tuple(extract_names(rules, items[0])) if items else (),
-        ids=extract_ids(rules, items),
-        counts=extract_counts(rules, items),
-    )
 
 
 def extract_learnings(rules: RuleSet, text: str) -> Iterator[StatedLearning]:
@@ -330,16 +321,6 @@ def extract_learnings(rules: RuleSet, text: str) -> Iterator[StatedLearning]:
             is_legal = kind in LESSON_KINDS and isinstance(key, str) and isinstance(statement, str)
             if is_legal and NAME.match(key) and statement.strip():
                 yield StatedLearning(kind=kind, key=key, statement=statement.strip(), tags=tags, phases=phases)
-
-
-def extract_ids(rules: RuleSet, items: tuple[Item, ...]) -> tuple[str, ...]:
-    field = rules.extract.ids or ""
-    values = (value for item in items for value in non_blank_strings(field_value(rules, item, field)))
-    return tuple(dict.fromkeys(filter(NAME.match, values)))
-
-
-def extract_counts(rules: RuleSet, items: tuple[Item, ...]) -> dict[str, int]:
-    return {count.name: sum(fulfils(rules, item, count) for item in items) for count in rules.extract.counts}
 
 
 def extract_units(rules: RuleSet, field_names: UnitFields, items: tuple[Item, ...]) -> Iterator[Unit]:
@@ -363,10 +344,6 @@ def unit_record(rules: RuleSet, text: str, unit: str) -> str:
             if names and field_value(rules, item, names.id) == unit:
                 return json.dumps(item.fields, indent=2, ensure_ascii=False)
     return ""
-
-
-def extract_names(rules: RuleSet, item: Item) -> Iterator[str]:
-    return filter(NAME.match, non_blank_strings(field_value(rules, item, rules.extract.names or "")))
 
 
 def extract_fields(rules: RuleSet, item: Item, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:

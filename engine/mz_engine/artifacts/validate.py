@@ -64,24 +64,15 @@ class RuleViolation(msgspec.Struct, frozen=True, kw_only=True):
     """Fills `{found}`."""
 
 
-class ArtifactSubject:
+class ArtifactSubject(msgspec.Struct, dict=True):
     """The artifact being checked, parsed once, and the data that its rules may use."""
 
-    def __init__(
-        self,
-        rules: RuleSet,
-        text: str,
-        limits: Limits,
-        earlier_artifacts: Mapping[str, str],
-        unit: Mapping[str, Any],
-        paths: Collection[str] | None,
-    ) -> None:
-        self.rules = rules
-        self.text = text
-        self.limits = limits
-        self.earlier_artifacts = earlier_artifacts
-        self.unit = unit
-        self.paths = paths
+    rules: RuleSet
+    text: str
+    limits: Limits
+    earlier_artifacts: Mapping[str, str]
+    unit: Mapping[str, Any]
+    paths: Collection[str] | None
 
     @cached_property
     def document(self) -> md.MarkdownDocument:
@@ -292,19 +283,11 @@ def section_content(rule: kinds.SectionRule, subject: ArtifactSubject) -> Iterat
     if parts and all(md.is_empty(part, subject.document) for part in parts):
         yield RuleViolation(line=parts[0].line + 1, actual="nothing stands below the heading")
     elif not parts:
-        misplaced_line = find_misplaced_heading(rule, subject)
-        yield RuleViolation(
-            line=misplaced_line, actual="the heading is not of level 2 or 3" if misplaced_line else "no such heading"
-        )
-
-
-def find_misplaced_heading(rule: kinds.SectionRule, subject: ArtifactSubject) -> int | None:
-    """Return the line of a heading with a matching text and the wrong level."""
-    aliases = tuple(md.comparable_heading(alias) for alias in rule.aliases)
-    for heading in subject.document.headings:
-        if heading.level not in (2, 3) and md.comparable_heading(heading.text).startswith(aliases):
-            return heading.line + 1
-    return None
+        aliases = tuple(map(md.comparable_heading, rule.aliases))
+        others = (heading for heading in subject.document.headings if heading.level not in (2, 3))
+        lines = (other.line + 1 for other in others if md.comparable_heading(other.text).startswith(aliases))
+        line = next(lines, None)
+        yield RuleViolation(line=line, actual="the heading is not of level 2 or 3" if line else "no such heading")
 
 
 def file_count(rule: kinds.FileList, subject: ArtifactSubject) -> Iterator[RuleViolation]:
@@ -522,39 +505,34 @@ def ranks(order: list[str], values: list[Any]) -> list[int]:
 
 
 Checks = Mapping[type, Callable[[Any, ArtifactSubject], Iterator[RuleViolation]]]
-ITEM_CHECKS: Checks = {
+SHARED_CHECKS: Checks = {
     kinds.ByteSize: byte_size,
     kinds.NoPlaceholders: placeholders,
     kinds.CoversIds: covered_ids,
-    kinds.JsonForm: item_form,
-    kinds.YamlForm: item_form,
     kinds.FieldRule: field_values,
-    kinds.UniqueIds: unique_values,
     kinds.ReferencesIds: valid_references,
     kinds.AcyclicItems: acyclic_graph,
-    kinds.MaximumField: maximum_field,
     kinds.ExactIds: exact_ids,
     kinds.ExistingPaths: existing_paths,
     kinds.MatchingText: matching_text,
 }
+ITEM_CHECKS: Checks = {
+    **SHARED_CHECKS,
+    kinds.JsonForm: item_form,
+    kinds.YamlForm: item_form,
+    kinds.UniqueIds: unique_values,
+    kinds.MaximumField: maximum_field,
+}
 CHECKS: Mapping[str, Checks] = {
     "markdown": {
-        kinds.ByteSize: byte_size,
+        **SHARED_CHECKS,
         kinds.WordCount: word_count,
-        kinds.NoPlaceholders: placeholders,
         kinds.TitleRule: title_form,
         kinds.SectionRule: section_content,
         kinds.FileList: file_count,
         kinds.FilePaths: file_paths,
         kinds.UniqueIds: unique_ids,
-        kinds.CoversIds: covered_ids,
         kinds.ItemList: item_list,
-        kinds.FieldRule: field_values,
-        kinds.ReferencesIds: valid_references,
-        kinds.AcyclicItems: acyclic_graph,
-        kinds.ExactIds: exact_ids,
-        kinds.ExistingPaths: existing_paths,
-        kinds.MatchingText: matching_text,
     },
     "json": ITEM_CHECKS,
     "yaml": ITEM_CHECKS,
