@@ -20,19 +20,8 @@ from mz_projections.memory.evidence import LESSON_KINDS
 
 from mz_engine.artifacts import markdown as md
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.model.rules import (
-    FieldCondition,
-    FieldRule,
-    FileList,
-    ItemList,
-    JsonForm,
-    ParsedArtifact,
-    RuleSet,
-    SectionRule,
-    StatedLearning,
-    UnitFields,
-    YamlForm,
-)
+from mz_engine.model import rules as kinds
+from mz_engine.model.rules import ParsedArtifact, RuleSet
 
 BREAKING_CHANGE = re.compile(r"[\W_]{0,12}BREAKING[ -]CHANGE\b")
 """As in Conventional Commits; list marks and emphasis may precede it."""
@@ -54,9 +43,9 @@ class UnreadableItems(Exception):
         self.problem, self.line = problem, line
 
 
-def read_items(rule: JsonForm, text: str) -> tuple[Item, ...]:
+def read_items(rule: kinds.JsonForm, text: str) -> tuple[Item, ...]:
     """Return the objects of a text: see `JsonForm` for the accepted forms. Raises UnreadableItems."""
-    text, load = md.normalise_newlines(text), load_yaml_items if isinstance(rule, YamlForm) else load_json
+    text, load = md.normalise_newlines(text), load_yaml_items if isinstance(rule, kinds.YamlForm) else load_json
     value, lines = read_value(text, rule, load)
     if rule.root == "list":
         return list_items(value, lines, rule.min)
@@ -76,7 +65,7 @@ Loaded = tuple[Any, Sequence[int]]
 """A value and, if it is a list, the line in which each of its entries begins."""
 
 
-def read_value(text: str, rule: JsonForm, load: Callable[[str], Loaded]) -> Loaded:
+def read_value(text: str, rule: kinds.JsonForm, load: Callable[[str], Loaded]) -> Loaded:
     """Return the value of the text. If it may be embedded and the text as such is none of that form (sentences can be
     YAML too: a text or a mapping), return that of the last code block with a list or an object."""
     blocks = reversed(md.read_markdown(text).blocks) if rule.embedded else ()
@@ -171,10 +160,10 @@ CHECKLIST_ENTRY = re.compile(
 def markdown_items(rules: RuleSet, document: md.MarkdownDocument) -> tuple[Item, ...]:
     """Return the items of the rule set's list, which `ItemList` describes; none without such a rule. Raises
     UnreadableItems for a heading without a YAML mapping."""
-    listing = next((rule for rule in rules.rules if isinstance(rule, ItemList)), None)
+    listing = next((rule for rule in rules.rules if isinstance(rule, kinds.ItemList)), None)
     if listing is None:
         return ()
-    section = md.find_rule(rules, listing.section, SectionRule)
+    section = md.find_rule(rules, listing.section, kinds.SectionRule)
     items = list[Item]()
     for part in md.section_parts(rules, section, document):
         if listing.shape == "entries":
@@ -217,16 +206,18 @@ def type_noun(value: Any) -> str:
     return NOUNS.get(type(value), "null")
 
 
-def form_rule(rules: RuleSet) -> JsonForm:
+def form_rule(rules: RuleSet) -> kinds.JsonForm:
     """Return the rule for reading the artifact. Raises KeyError for a Markdown rule set."""
     for rule in rules.rules:
-        if isinstance(rule, JsonForm):
+        if isinstance(rule, kinds.JsonForm):
             return rule
     raise KeyError(rules.name)
 
 
-def field_rule(rules: RuleSet, field: str) -> FieldRule | None:
-    return next((r for r in rules.rules if isinstance(r, FieldRule) and r.field == field and r.within is None), None)
+def field_rule(rules: RuleSet, field: str) -> kinds.FieldRule | None:
+    return next(
+        (r for r in rules.rules if isinstance(r, kinds.FieldRule) and r.field == field and r.within is None), None
+    )
 
 
 def field_value(rules: RuleSet, item: Item, field: str) -> Any:
@@ -247,7 +238,7 @@ def member_value(fields: Mapping[str, Any], name: str) -> Any:
     return member_value(value, tail) if isinstance(value, Mapping) else None
 
 
-def fulfils(rules: RuleSet, item: Item, condition: FieldCondition) -> bool:
+def fulfils(rules: RuleSet, item: Item, condition: kinds.FieldCondition) -> bool:
     """Return True if the condition holds for the item."""
     values = {value.casefold() for value in non_blank_strings(field_value(rules, item, condition.field))}
     return not condition.field or not values.isdisjoint(map(str.casefold, condition.values))
@@ -287,9 +278,9 @@ def parse_artifact(rules: RuleSet, text: str) -> ParsedArtifact:
     if not is_markdown:
         return parsed
     document = md.read_markdown(text)
-    listing = md.find_rule(rules, extraction.files, FileList) if extraction.files else None
+    listing = md.find_rule(rules, extraction.files, kinds.FileList) if extraction.files else None
     files = md.listed_files(rules, listing, document) if listing else ()
-    section = md.find_rule(rules, extraction.criteria, SectionRule) if extraction.criteria else None
+    section = md.find_rule(rules, extraction.criteria, kinds.SectionRule) if extraction.criteria else None
     criteria = md.section_parts(rules, section, document) if section else ()
     return replace(
         parsed,
@@ -309,7 +300,7 @@ def title_and_body(text: str) -> tuple[str, str]:
     return "", text
 
 
-def extract_learnings(rules: RuleSet, text: str) -> Iterator[StatedLearning]:
+def extract_learnings(rules: RuleSet, text: str) -> Iterator[kinds.StatedLearning]:
     """Yield the learnings that the items state; illegal ones are left out, for `validate` to report."""
     with suppress(UnreadableItems):
         for item in artifact_items(rules, text) if rules.extract.learnings else ():
@@ -320,10 +311,10 @@ def extract_learnings(rules: RuleSet, text: str) -> Iterator[StatedLearning]:
             )
             is_legal = kind in LESSON_KINDS and isinstance(key, str) and isinstance(statement, str)
             if is_legal and NAME.match(key) and statement.strip():
-                yield StatedLearning(kind=kind, key=key, statement=statement.strip(), tags=tags, phases=phases)
+                yield kinds.StatedLearning(kind=kind, key=key, statement=statement.strip(), tags=tags, phases=phases)
 
 
-def extract_units(rules: RuleSet, field_names: UnitFields, items: tuple[Item, ...]) -> Iterator[Unit]:
+def extract_units(rules: RuleSet, field_names: kinds.UnitFields, items: tuple[Item, ...]) -> Iterator[Unit]:
     used_ids: set[str] = set()
     for item in items:
         name = field_value(rules, item, field_names.id)

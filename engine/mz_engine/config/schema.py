@@ -288,8 +288,9 @@ def events_schema() -> dict[str, Any]:
     """Return the schema of one line of `mz log --json`: the version line, or an event of any type."""
     schemas, definitions = msgspec.json.schema_components(ALL_EVENTS, ref_template="#/definitions/{name}")
     names = [schema["$ref"].rpartition("/")[2] for schema in schemas]
-    for name in names:
-        definitions[name] = _without_tag(definitions[name])
+    for schema in (definitions[name] for name in names):  # Without the type, which a line has next to the event.
+        schema["properties"].pop("type")
+        schema["required"] = [name for name in schema.get("required", ()) if name != "type"]
     lines = [_line_schema(kind, schema) for kind, schema in zip(ALL_EVENTS, schemas, strict=True)]
     return {
         "$schema": JSON_SCHEMA_DRAFT,
@@ -297,13 +298,6 @@ def events_schema() -> dict[str, Any]:
         "anyOf": [VERSION_LINE, *lines],
         "definitions": definitions,
     }
-
-
-def _without_tag(schema: dict[str, Any]) -> dict[str, Any]:
-    """Remove the type from an event's schema: a line has it next to the event."""
-    properties = {name: value for name, value in schema["properties"].items() if name != "type"}
-    required = [name for name in schema.get("required", ()) if name != "type"]
-    return {**schema, "properties": properties, "required": required}
 
 
 def _line_schema(kind: type[Event], event: dict[str, Any]) -> dict[str, Any]:

@@ -370,14 +370,10 @@ def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) ->
     is_judged = judged is not None or unit_run.role == BUILDER or not pins.judged_rules(phase)
     if not is_judged:
         return Work.CHECK_JUDGED_RULES
-    return question or _create_items(unit_run, phase) or finish
-
-
-def _create_items(unit_run: UnitRun, phase: Phase) -> Action | None:
-    for output in phase.outputs:
+    for output in phase.outputs if question is None else ():
         if output.creates and not unit_run.items_added and output.artifact in unit_run.parsed_artifacts:
             return act.CreateItems(artifact=output.artifact, rules=output.rules, kind=output.creates)
-    return None
+    return question or finish
 
 
 def _raise_block(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:

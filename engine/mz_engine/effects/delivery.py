@@ -330,16 +330,13 @@ def _gates(context: StepContext) -> Steps[str]:
         actor = yield from get_text(accepted.answer.actor)
         note = (yield from get_text(accepted.answer.note)) if accepted.answer.note else "no reason given"
         notes.append(f"- `{accepted.gate}` failed and was accepted as it is by {actor}: {' '.join(note.split())}")
-    for name, key in {**progress.judged_by, **_judged_here(context)}.items():
+    judged_by, unit_run = dict(progress.judged_by), context.unit_run
+    judged_by |= {f"{context.phase_state.phase}/{unit_run.unit}": unit_run.judged_by} if unit_run.judged_by else {}
+    for name, key in judged_by.items():
         phase = context.pins.pipeline.find_phase(name.partition("/")[0])
         rules = list_names(f"`{rule.id}`" for rule in context.pins.judged_rules(phase))
         notes.append(f"- {name.removesuffix('/')}: {rules}: judged by `{key}`")
     return "\n".join(("## Gates", "", *table, *(("", *notes) if notes else ())))
-
-
-def _judged_here(context: StepContext) -> dict[str, str]:
-    unit_run = context.unit_run
-    return {f"{context.phase_state.phase}/{unit_run.unit}": unit_run.judged_by} if unit_run.judged_by else {}
 
 
 def _result(exit_code: int | None, passed: int | None, failed: int | None) -> str:

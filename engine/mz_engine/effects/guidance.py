@@ -39,16 +39,13 @@ class PromptHead(msgspec.Struct, frozen=True, kw_only=True):
     """Of these skills, by path in the worktree."""
 
 
-def guidance_of(context: StepContext, role: str) -> Guidance:
-    """Return the guidance of a call; a reviewer has none."""
-    return context.pins.guidance.get(context.phase.phase, NO_GUIDANCE) if role == BUILDER else NO_GUIDANCE
-
-
 def compose_head(context: StepContext, role: str, skills_path: str = "") -> Steps[PromptHead]:
-    """Compose the persona and the skills whose conditions hold; the others are left out. If the agent's program loads
-    skills from `skills_path` (`Capabilities.skills`), and the settings say so, they are files, which the prompt only
-    names."""
-    guidance, uses = guidance_of(context, role), list[SkillUse]()
+    """Compose the persona and the skills whose conditions hold; the others are left out, and all for a reviewer. If the
+    agent's program loads skills from `skills_path` (`Capabilities.skills`), and the settings say so, they are files,
+    which the prompt only names."""
+    guidance, uses = NO_GUIDANCE, list[SkillUse]()
+    if role == BUILDER:
+        guidance = context.pins.guidance.get(context.phase.phase, NO_GUIDANCE)
     persona = HeadText(source="persona", name=guidance.card, text=guidance.persona)
     texts = [persona] if guidance.persona else []
     is_native = bool(guidance.skills) and (yield from _loads_files(context, skills_path))

@@ -52,17 +52,7 @@ from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import FILES_TOKENS_MAX, Phase, PhaseOutput, Pipeline
 from mz_engine.path_patterns import select
-from mz_engine.ports import (
-    TEMPLATE_BROKEN,
-    Agents,
-    FeatureWorktree,
-    Memory,
-    MemoryQuery,
-    Secrets,
-    SelectedLearning,
-    Selection,
-    Workspace,
-)
+from mz_engine.ports import TEMPLATE_BROKEN, Agents, FeatureWorktree, Memory, MemoryQuery, Secrets, Selection, Workspace
 from mz_engine.prompts.ledger import (
     CHARACTERS_PER_TOKEN,
     FAILURES,
@@ -86,8 +76,8 @@ from mz_engine.prompts.render import (
     SeenContent,
     TemplateError,
     UnitData,
-    contains_text,
     render,
+    shown_form,
 )
 
 SHARED_SECTIONS: Mapping[str, str] = {"rules": "partials/rules.md.j2", "request": "partials/request.md.j2"}
@@ -132,7 +122,7 @@ def marks_in_prompt(prompt: str, data: PromptData, templates: Mapping[str, str])
     for section, template in SHARED_SECTIONS.items():
         if template in templates:
             texts[section] = render(templates, template, data)
-    return (mark for mark, text in texts.items() if contains_text(prompt, text))
+    return (mark for mark, text in texts.items() if shown_form(prompt, text))
 
 
 SCHEMA_FOLDER = ".mz/schemas"
@@ -277,7 +267,9 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
 def gather_material(context: StepContext, role: str, key: str, head: tuple[HeadText, ...] = ()) -> Steps[Material]:
     """Gather the material for the prompt of the call with this key, headed by these texts."""
     scope, data = (yield from _scope(context)), replace((yield from _gather_data(context, role)), head=head)
-    tokens_max = context_tokens_max(context, role)
+    guidance = context.pins.guidance.get(context.phase.phase) if role == BUILDER else None
+    limits = (context.phase.context.tokens_max, guidance.tokens_max if guidance else None)
+    tokens_max = min((limit for limit in limits if limit is not None), default=None)
     selection = yield from select_learnings(context, data, key, tokens_max)
     return Material(scope=scope, data=data, tokens_max=tokens_max, selection=selection)
 
@@ -287,7 +279,10 @@ def compose_prompt(
 ) -> Steps[ComposedPrompt]:
     """Compose a prompt; in a continued session it holds only new content."""
     scope, selection, data = material.scope, material.selection, material.data
-    data = with_learnings(data, selection.learnings)
+    # Learnings about the failure to fix are part of the rework.
+    hints = tuple(learning.text for learning in selection.learnings if learning.is_repeated)
+    rework = replace(data.rework, hints=hints) if data.rework is not None and hints else data.rework
+    data = replace(data, learnings=selection.learnings, rework=rework)
     data, left_out = yield from _fit_context(context, data, material.tokens_max, scope)
     left_out += tuple(ContextPart(source=LEARNING, name=item.id, left_out=True) for item in selection.left_out)
     learnings = []
@@ -354,23 +349,9 @@ def select_learnings(context: StepContext, data: PromptData, key: str, tokens_ma
     return Selection(shown, selection.left_out)
 
 
-def with_learnings(data: PromptData, learnings: tuple[SelectedLearning, ...]) -> PromptData:
-    """Return the data with learnings; those about the failure to fix are part of the rework."""
-    hints = tuple(learning.text for learning in learnings if learning.is_repeated)
-    rework = replace(data.rework, hints=hints) if data.rework is not None and hints else data.rework
-    return replace(data, learnings=learnings, rework=rework)
-
-
 def head_of(data: PromptData) -> str:
     """Return what stands before the text of the template."""
     return "".join(f"{part.text}\n\n---\n\n" for part in data.head)
-
-
-def context_tokens_max(context: StepContext, role: str) -> int | None:
-    """Return the limit of a prompt's tokens: the phase's or that of the builder's card, whichever is less."""
-    guidance = context.pins.guidance.get(context.phase.phase) if role == BUILDER else None
-    limits = (context.phase.context.tokens_max, guidance.tokens_max if guidance else None)
-    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def hold_for_broken_template(error: TemplateError) -> Effect:

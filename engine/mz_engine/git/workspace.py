@@ -91,7 +91,11 @@ class GitWorkspace:
         git_worktree = self._git_worktree(worktree)
         head, tree = git_worktree.read_refs()
         if tree is None:
-            start = self._start_commit(worktree, starts_from)
+            for commit in starts_from:
+                if not has_commit(self._git, commit):
+                    message = f"{worktree.feature} starts from {commit}, which is not in the repository"
+                    raise RepositoryUnusable("no-base", message)
+            start = merge_all(self._git, self._objects, starts_from, worktree.feature)
             if isinstance(start, MergeConflict):
                 return start
             git_worktree.create_branch(start)
@@ -432,13 +436,6 @@ class GitWorkspace:
                 self._worktrees[name] = GitWorktree(self._git, worktree)
             return self._worktrees[name]
 
-    def _start_commit(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> Commit | MergeConflict:
-        for commit in starts_from:
-            if not has_commit(self._git, commit):
-                message = f"{worktree.feature} starts from {commit}, which is not in the repository"
-                raise RepositoryUnusable("no-base", message)
-        return merge_all(self._git, self._objects, starts_from, worktree.feature)
-
     def _scan(
         self, git_worktree: GitWorktree, commit: Commit, reads_rules: bool = False, rules: Commit | None = None
     ) -> WorktreeScan:
@@ -551,11 +548,18 @@ class MergedTree(NamedTuple):
 
 
 def merge_trees(git: Git, ours: Commit, theirs: Commit) -> MergedTree:
-    """Merge two commits. Raises RepositoryUnusable (`git-too-old` before git 2.38)."""
+    """Merge two commits, in a repository without configuration or attributes over the same objects, so that no merge
+    driver runs. Conflict markers show its branch names, which do not depend on commits. Raises RepositoryUnusable
+    (`git-too-old` before git 2.38)."""
     flags = ("--write-tree", "-z", "--name-only", "--no-messages")
     with tempfile.TemporaryDirectory(prefix="mz-merge-") as name:
-        view = pathlib.Path(name)
-        environment = make_bare_view(git, view, {"ours": ours, "theirs": theirs})
+        view, version = pathlib.Path(name), "[core]\n\trepositoryformatversion = 1\n\tbare = true\n"
+        (view / "config").write_text(f"{version}[extensions]\n\tobjectFormat = {git.repository.object_format}\n")
+        (view / "HEAD").write_text("ref: refs/heads/none\n")
+        (view / "refs" / "heads").mkdir(parents=True)
+        for branch, commit in (("ours", ours), ("theirs", theirs)):
+            (view / "refs" / "heads" / branch).write_text(f"{commit}\n")
+        environment = {"GIT_OBJECT_DIRECTORY": str(git.directory / "objects")}
         result = git.run("merge-tree", *flags, "ours", "theirs", git_dir=view, env=environment, check=False)
     if result.exit_code > 1:
         if "usage:" in result.stderr:
@@ -572,18 +576,6 @@ def make_merge_commit(
     """Make the merge commit. Its time is that of the newer parent, so a repeated call makes the same commit."""
     dates = git.run("log", "--no-walk", "--no-show-signature", "--format=%ct", ours, theirs).text.split()
     return objects.make_commit(content.tree, (ours, theirs), message, f"{max(map(int, dates))} +0000")
-
-
-def make_bare_view(git: Git, directory: pathlib.Path, branches: Mapping[str, Commit]) -> dict[str, str]:
-    """Make a repository without configuration or attributes over the same objects, so that no merge driver runs.
-    Conflict markers show its branch names, which do not depend on commits."""
-    version = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n"
-    (directory / "config").write_text(f"{version}[extensions]\n\tobjectFormat = {git.repository.object_format}\n")
-    (directory / "HEAD").write_text("ref: refs/heads/none\n")
-    (directory / "refs" / "heads").mkdir(parents=True)
-    for name, commit in branches.items():
-        (directory / "refs" / "heads" / name).write_text(f"{commit}\n")
-    return {"GIT_OBJECT_DIRECTORY": str(git.directory / "objects")}
 
 
 def has_commit(git: Git, commit: str) -> bool:

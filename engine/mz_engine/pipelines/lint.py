@@ -42,30 +42,8 @@ from mz_engine.model.pipeline import (
 )
 from mz_engine.model.rules import FieldRule, RuleSet
 from mz_engine.path_patterns import matches
-from mz_engine.pipelines.lint_phase import (
-    MISSING_COMMAND_CODE,
-    KnownNames,
-    LintFinding,
-    artifacts_of,
-    check_block_file,
-    check_choices,
-    check_commands,
-    check_completeness,
-    check_delivery,
-    check_names,
-    check_numbers,
-    check_outputs,
-    check_placeholders,
-    check_references,
-    check_scope,
-    check_writable,
-    commands_of,
-    conditions_of,
-    entries_of,
-    needs_of,
-    producer_of,
-    too_small,
-)
+from mz_engine.pipelines import lint_phase
+from mz_engine.pipelines.lint_phase import KnownNames, LintFinding, artifacts_of, conditions_of, entries_of, producer_of
 from mz_engine.ref_names import PLACEHOLDER
 
 
@@ -74,8 +52,10 @@ def lint_pipeline(
 ) -> tuple[Diagnostic, ...]:
     """Return all errors and warnings (MZ3002 to MZ3017) in the order of the text. `document` is what the pipeline was
     parsed from. In a built-in pipeline an unknown command is a warning."""
-    findings = [*too_small([(("version",), pipeline.version, 1), (("rollbacks_max",), pipeline.rollbacks_max, 0)])]
-    findings += [*check_block_file(pipeline), *_check_rewards(pipeline, known_names.rewards)]
+    findings = [
+        *lint_phase.too_small([(("version",), pipeline.version, 1), (("rollbacks_max",), pipeline.rollbacks_max, 0)])
+    ]
+    findings += [*lint_phase.check_block_file(pipeline), *_check_rewards(pipeline, known_names.rewards)]
     findings += [*_check_own_rules(pipeline, known_names), *_check_first_uses(pipeline), *_check_kinds(pipeline)]
     findings += _check_phases_of_kinds(pipeline, known_names.rule_sets)
     for kind in pipeline.kinds:
@@ -97,7 +77,9 @@ def lint_pipeline(
 def _check_phases(pipeline: Pipeline, known_names: KnownNames, built_in: bool) -> Iterator[LintFinding]:
     """Yield the findings about the phases that items of one kind go through."""
     needed_phases = {
-        phase.phase: [producer for _, name in needs_of(phase) if (producer := producer_of(name, pipeline.phases))]
+        phase.phase: [
+            producer for _, name in lint_phase.needs_of(phase) if (producer := producer_of(name, pipeline.phases))
+        ]
         for phase in pipeline.phases
     }
     cycles, stuck_positions = list(find_cycles(needed_phases)), list[int]()
@@ -106,23 +88,22 @@ def _check_phases(pipeline: Pipeline, known_names: KnownNames, built_in: bool) -
         unmet_needs = list(_check_needs(pipeline, phase, earlier, cycles))
         stuck_positions += [position] if unmet_needs else []
         for check in (
-            check_names(phase, earlier),
-            check_numbers(phase),
-            check_completeness(phase),
-            check_delivery(pipeline, phase, earlier),
+            lint_phase.check_names(phase, earlier),
+            lint_phase.check_numbers(phase),
+            lint_phase.check_completeness(phase),
+            lint_phase.check_delivery(pipeline, phase, earlier),
             unmet_needs,
             _check_units(phase, earlier),
             _check_skipped_inputs(phase, earlier),
             _check_conditions(pipeline, phase, earlier),
             _check_fields(pipeline, phase, known_names.rule_sets),
             _check_routes(pipeline, phase, [other.phase for other in (*earlier, phase)]),
-            check_placeholders(phase),
-            check_outputs(phase, earlier),
-            check_writable(pipeline, phase),
-            check_references(phase, known_names, pipeline.checks),
-            check_commands(phase, known_names, built_in),
-            check_scope(phase),
-            check_choices(phase),
+            lint_phase.check_placeholders(phase),
+            lint_phase.check_outputs(phase, earlier),
+            lint_phase.check_writable(pipeline, phase),
+            lint_phase.check_references(phase, known_names, pipeline.checks),
+            lint_phase.check_commands(phase, known_names, built_in),
+            lint_phase.check_choices(phase),
             _check_independence(phase, earlier, known_names.agents),
             _check_roles(pipeline, phase, known_names),
         ):
@@ -215,19 +196,19 @@ def summarise_warnings(diagnostics: Iterable[Diagnostic], pipeline: Pipeline, co
     """Return the warnings of a run's pipeline, each once and without a location; steps left out for missing commands
     are merged into one."""
     warnings = dict.fromkeys(replace(diagnostic, location=None) for diagnostic in diagnostics)
-    skipped_step = (MISSING_COMMAND_CODE, "warning")
+    skipped_step = (lint_phase.MISSING_COMMAND_CODE, "warning")
     others = tuple(warning for warning in warnings if (warning.code, warning.severity) != skipped_step)
     if len(others) == len(warnings):
         return others
     names = ", ".join(f"`{name}`" for name in missing_commands(pipeline, config))
     message = f"pipeline steps are skipped: mz.yaml has no command {names}"
     hint = "write `NAME: COMMAND LINE` under `commands:` in mz.yaml"
-    return (*others, Diagnostic(code=MISSING_COMMAND_CODE, message=message, hint=hint, severity="warning"))
+    return (*others, Diagnostic(code=lint_phase.MISSING_COMMAND_CODE, message=message, hint=hint, severity="warning"))
 
 
 def missing_commands(pipeline: Pipeline, config: Config) -> tuple[str, ...]:
     """Return the commands that the pipeline runs and that mz.yaml lacks, in the order of the text."""
-    used = dict.fromkeys(name for phase in pipeline.phases for _, name in commands_of(phase))
+    used = dict.fromkeys(name for phase in pipeline.phases for _, name in lint_phase.commands_of(phase))
     return tuple(name for name in used if name and name not in config.commands)
 
 
@@ -307,7 +288,7 @@ def _check_needs(
     pipeline: Pipeline, phase: Phase, earlier: tuple[Phase, ...], cycles: list[list[str]]
 ) -> Iterator[LintFinding]:
     """Yield MZ3003 unknown artifact, MZ3004 used too early, MZ3005 needed by its producer."""
-    for route, artifact in needs_of(phase):
+    for route, artifact in lint_phase.needs_of(phase):
         producer = producer_of(artifact, pipeline.phases)
         if producer is None:
             yield _unknown_artifact(route, artifact, pipeline)
@@ -416,7 +397,7 @@ def _rule_set_of(pipeline: Pipeline, artifact: str, rule_sets: Mapping[str, Rule
 def _check_skipped_inputs(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFinding]:
     """Yield MZ3025 for needed artifacts from phases that may be skipped."""
     optional = [use.artifact for use in phase.inputs if use.optional]
-    for route, artifact in needs_of(phase):
+    for route, artifact in lint_phase.needs_of(phase):
         source = _source(PhaseInput(artifact=artifact), earlier)
         may_be_skipped = source is not None and (source.when or not source.required)
         if source and may_be_skipped and not (route[0] == "inputs" and artifact in optional):

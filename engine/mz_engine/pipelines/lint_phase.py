@@ -165,13 +165,6 @@ def check_completeness(phase: Phase) -> Iterator[LintFinding]:
         yield LintFinding((), "MZ3015", f"`{phase.phase}` does nothing")
 
 
-def check_scope(phase: Phase) -> Iterator[LintFinding]:
-    """Yield MZ3026 for files of a phase that continues a session."""
-    if phase.context.files is not None and phase.agent and phase.agent.session == "continue":
-        message = "a phase with `files` never continues a session, which saw other files"
-        yield LintFinding(("agent", "session"), "MZ3026", message)
-
-
 def check_delivery(pipeline: Pipeline, phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFinding]:
     """Yield MZ3015 for the order of delivery steps, MZ3016 for placeholders in tags, MZ3012 for a merge whose conflicts
     have no route."""
@@ -253,8 +246,11 @@ def check_commands(phase: Phase, known_names: KnownNames, built_in: bool) -> Ite
 
 
 def check_choices(phase: Phase) -> Iterator[LintFinding]:
-    """Yield MZ3013 for gates, edits and preparations that contradict themselves, MZ3011 for reviewers that do not
-    review."""
+    """Yield MZ3013 for gates, edits and preparations that contradict themselves, MZ3026 for files of a phase that
+    continues a session, MZ3011 for reviewers that do not review."""
+    if phase.context.files is not None and phase.agent and phase.agent.session == "continue":
+        message = "a phase with `files` never continues a session, which saw other files"
+        yield LintFinding(("agent", "session"), "MZ3026", message)
     if phase.edit is not None and phase.for_each is not None:
         message = "every unit would undo what those before it changed in the files of the edit; use a phase before"
         yield LintFinding(("edit",), "MZ3013", message)

@@ -26,7 +26,7 @@ from mz_events.catalog.call import Usage
 from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.decoding.text_file import read_text
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.model.config import Config, LongRequestRates, PriceRow, Rates, SettingsBase
+from mz_engine.model.config import Config, PriceRow, Rates, SettingsBase
 from mz_engine.ports import Price
 from mz_engine.pricing.models import AGENT_PRICES, base_name, candidate_names
 from mz_engine.pricing.types import ModelInfo, ModelPrice, Provider, StartDateConstraint, TieredPrices, find_model
@@ -105,7 +105,10 @@ class GenaiPrices:
         cards: list[RateCard | None] = []
         if match := _find_model(model):
             provider, info = match
-            cards += [_table_card(provider, info, day, "") for day in (EPOCH, *_first_days(info))]
+            constraints = [row.constraint for row in info.standard_prices]
+            starts = [limit.start_date for limit in constraints if isinstance(limit, StartDateConstraint)]
+            days = [EPOCH, *(datetime(day.year, day.month, day.day, tzinfo=UTC) for day in starts)]
+            cards += [_table_card(provider, info, day, "") for day in days]
             if rates := AGENT_PRICES.get(info.id):
                 cards.append(RateCard(**{name: scaled_rate((-1, Decimal(price))) for name, price in rates.items()}))
         cards += [row_card(row) for layer in self._custom_rows for row in layer if find_row((row,), model, date.max)]
@@ -132,7 +135,10 @@ class GenaiPrices:
         if match is None:
             return None, True
         provider, info = match
-        return _table_card(provider, info, at, tier), _has_daily_prices(info)
+        rows = [*info.standard_prices, *(info.price_variants or ())]
+        # Some prices change by the time of day, not at midnight only.
+        is_daily = all(row.constraint is None or isinstance(row.constraint, StartDateConstraint) for row in rows)
+        return _table_card(provider, info, at, tier), is_daily
 
 
 # the table ------------------------------------------------------------------------------------------------------------
@@ -213,20 +219,6 @@ def _to_card(prices: ModelPrice) -> RateCard | None:
     return card_of(rates)
 
 
-def _has_daily_prices(info: ModelInfo) -> bool:
-    """Return True if the model's prices change at midnight only; some change by the time of day."""
-    rows = [*info.standard_prices, *(info.price_variants or ())]
-    return all(row.constraint is None or isinstance(row.constraint, StartDateConstraint) for row in rows)
-
-
-def _first_days(info: ModelInfo) -> list[datetime]:
-    """Return the start of each price that has one."""
-    starts = [
-        row.constraint.start_date for row in info.standard_prices if isinstance(row.constraint, StartDateConstraint)
-    ]
-    return [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in starts]
-
-
 # a rate card, in integers: a request above a step pays that step's price for all of its tokens ------------------------
 class RateCard(msgspec.Struct, frozen=True, kw_only=True):
     """Prices of one model at one time in one service tier."""
@@ -267,7 +259,8 @@ def scaled_rate(*steps: tuple[int, Decimal]) -> Rate | None:
 
 def usage_cost(card: RateCard, usage: Usage, request_size: int | None = None) -> int | None:
     """Return nano-dollars, rounded half to even; None if the card lacks a price for some of the tokens.
-    `request_size` replaces that of the usage, which decides the step."""
+    `request_size` replaces that of the usage, which decides the step: the input tokens of the request, or the average
+    if this is a sum; 0 if the number of requests is unknown, since most are short."""
     read, short_writes, long_writes = usage.cache_read, usage.cache_write_5m, usage.cache_write_1h
     uncached = max(usage.input - read - short_writes - long_writes, 0)
     total = 0
@@ -282,22 +275,12 @@ def usage_cost(card: RateCard, usage: Usage, request_size: int | None = None) ->
             if rate is None:
                 return None
             if request_size is None and len(rate) > 1:
-                request_size = average_request_size(usage)
-            total += tokens * (rate[0][1] if request_size is None else _step_price(rate, request_size))
+                requests = usage.requests
+                request_size = 0 if requests is None else total_input_tokens(usage) // max(requests, 1)
+            steps = (price for above, price in reversed(rate) if request_size is not None and request_size > above)
+            total += tokens * next(steps, rate[0][1])
     nanousd, remainder = divmod(total, TOKEN_SCALE)
     return nanousd + (remainder * 2 > TOKEN_SCALE or (remainder * 2 == TOKEN_SCALE and nanousd % 2 == 1))
-
-
-def _step_price(rate: Rate, request_size: int) -> int:
-    return next((price for above, price in reversed(rate) if request_size > above), rate[0][1])
-
-
-def average_request_size(usage: Usage) -> int:
-    """Return the input tokens that decide the step: of the request, or the average if this is a sum. 0 if the number of
-    requests is unknown: most are short, and as one request they would all get the price of long ones."""
-    if usage.requests is None:
-        return 0
-    return total_input_tokens(usage) // max(usage.requests, 1)
 
 
 def total_input_tokens(usage: Usage) -> int:
@@ -352,15 +335,11 @@ def row_card(row: PriceRow, tier: str = "") -> RateCard | None:
     """Return the row's rate card; None: it has no prices for that service tier."""
     if tier:
         rates = getattr(row.tiers, tier) if tier in row.tiers.__struct_fields__ else None
-        return _card(rates, None) if rates else None
-    return _card(row, row.above)
-
-
-def _card(rates: Rates, above: LongRequestRates | None) -> RateCard:
-    low = _flat_card(rates, -1)
-    if above is None:
+        return _flat_card(rates, -1) if rates else None
+    low = _flat_card(row, -1)
+    if row.above is None:
         return low
-    high = _flat_card(above, above.tokens)
+    high = _flat_card(row.above, row.above.tokens)
     return RateCard(**{name: getattr(low, name) + getattr(high, name) for name in RateCard.__struct_fields__})
 
 

@@ -24,14 +24,8 @@ SECONDS = 10
 HIDDEN_MAX = 500
 """In one folder; bubblewrap takes 9,000 arguments."""
 ALWAYS = (
-    "--die-with-parent",
-    "--unshare-pid",
-    "--unshare-ipc",
-    "--cap-drop",
-    "ALL",
-    "--json-status-fd",
-    f"{STATUS_FD}",
-)
+    "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL", "--json-status-fd", f"{STATUS_FD}",
+)  # fmt: skip
 SYSTEM = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
 
 
@@ -83,11 +77,8 @@ def _with_few_hidden(launch: Launch) -> tuple[Launch, list[Path]]:
     mounts |= {mount.target.resolve(): mount for mount in launch.mounts}
     mounts |= {path: Mount(path, "own") for path in replaced}
     hidden = tuple(path for path in launch.hidden if path.parent not in replaced)
-    return replace(launch, mounts=tuple(mounts[path] for path in sorted(mounts, key=_depth)), hidden=hidden), links
-
-
-def _depth(path: Path) -> int:
-    return len(path.parts)
+    in_order = tuple(mounts[path] for path in sorted(mounts, key=lambda path: len(path.parts)))
+    return replace(launch, mounts=in_order, hidden=hidden), links
 
 
 def _mount(mount: Mount, scratch: Path | None, has_overlays: bool) -> Iterator[str]:

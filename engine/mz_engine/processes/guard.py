@@ -20,19 +20,8 @@ import resource
 import select
 from typing import NamedTuple
 
-from mz_engine.processes.sandbox import (
-    MS_NODEV,
-    MS_NOEXEC,
-    MS_NOSUID,
-    MS_REC,
-    MS_SLAVE,
-    SHARED_MEMORY,
-    drop_privileges,
-    hide,
-    kernel,
-    mount_all,
-    restrict_paths,
-)
+from mz_engine.processes import sandbox
+from mz_engine.processes.sandbox import kernel
 
 NAMESPACE = "namespace"
 """PID and mount namespace; the guard is process 1 there, so the kernel kills all processes with it. Needs root."""
@@ -321,18 +310,15 @@ class Tree:
                 pages, threads = pages + int(fields[21]), threads + int(fields[17])
         limit, page_bytes = request.memory_bytes, os.sysconf("SC_PAGE_SIZE")
         is_over = limit < pages * page_bytes and limit < sum(memory_of(pid, page_bytes) for pid in pids)
-        if limit and (is_over or limit < self._shared_bytes(request)):
+        shared_bytes = 0  # Of files in the tree's own shared memory, which need not be part of any process.
+        if self.level in NAMESPACES and request.read_only:
+            files = os.statvfs(sandbox.SHARED_MEMORY)
+            shared_bytes = (files.f_blocks - files.f_bfree) * files.f_frsize
+        if limit and (is_over or limit < shared_bytes):
             return f"{request.memory_bytes // 1_000_000} MB of memory (`sandbox.memory_mb`)"
         if request.threads and threads > request.threads:
             return f"{request.threads} processes and threads (`sandbox.processes`)"
         return ""
-
-    def _shared_bytes(self, request: Request) -> int:
-        """Return the size of the files in the tree's own shared memory, which need not be part of any process."""
-        if self.level not in NAMESPACES or not request.read_only:
-            return 0
-        files = os.statvfs(SHARED_MEMORY)
-        return (files.f_blocks - files.f_bfree) * files.f_frsize
 
     def terminate(self) -> None:
         if self.level == MARKER:
@@ -424,7 +410,7 @@ def enter_level(request: Request) -> None:
     if request.level in (BUBBLEWRAP, LANDLOCK, SUBREAPER):
         kernel().prctl(PR_SET_CHILD_SUBREAPER, 1)
     if request.level == LANDLOCK:
-        restrict_paths(request.allowed)
+        sandbox.restrict_paths(request.allowed)
     if request.level not in NAMESPACES:
         return
     if request.level == USER_NAMESPACE:
@@ -434,10 +420,10 @@ def enter_level(request: Request) -> None:
                 file.write(text)
     if request.offline:
         kernel().enable_loopback()
-    kernel().mount(None, b"/", None, MS_REC | MS_SLAVE)
-    mount_all(request.mounts, request.scratch, request.read_only)
+    kernel().mount(None, b"/", None, sandbox.MS_REC | sandbox.MS_SLAVE)
+    sandbox.mount_all(request.mounts, request.scratch, request.read_only)
     if request.hidden:
-        hide(request.hidden)
+        sandbox.hide(request.hidden)
     os.chdir(request.cwd)  # Its old handle would bypass the mounts.
-    kernel().mount(b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    drop_privileges()
+    kernel().mount(b"proc", b"/proc", b"proc", sandbox.MS_NOSUID | sandbox.MS_NODEV | sandbox.MS_NOEXEC)
+    sandbox.drop_privileges()

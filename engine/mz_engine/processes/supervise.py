@@ -375,18 +375,25 @@ class Supervision:
                 return ProcessEnd(reason=EndReason.UNSTARTABLE, detail=failure)
             self._wait_for_status(stop)
             self._kill_leftovers()
-            self._drain()
+            until = time.monotonic() + DRAIN_SECONDS
+            while self._outputs and time.monotonic() < until:
+                self._handle(TICK_SECONDS)
         finally:
-            self._close()
+            self._kill()
+            for pipe in (*self._outputs, *([self._input] if self._input else [])):
+                pipe.close()  # Which also kills remaining processes.
+            self._selector.close()
             self._wait_for_guard()
         return self._process_end()
 
     def _start(self) -> str:
-        """Start the guard; return why that failed, or an empty text."""
+        """Start the guard, in the namespaces of its level; return why that failed, or an empty text."""
+        namespaces = guard.NAMESPACES.get(self._level, 0)
+        namespaces |= guard.CLONE_NEWNET if namespaces and self._launch.offline else 0
         with self._guard_end, contextlib.ExitStack() as theirs:
             try:
                 streams = self._open_streams(theirs)
-                SERVER.start_guard(self._guard_end, self._namespaces())
+                SERVER.start_guard(self._guard_end, namespaces)
                 request = self._request().encode()
                 socket.send_fds(self._control, [request[:8]], streams)
                 self._control.sendall(request[8:])
@@ -395,11 +402,6 @@ class Supervision:
         self._control.setblocking(False)
         self._selector.register(self._control, selectors.EVENT_READ, self._read_status)
         return ""
-
-    def _namespaces(self) -> int:
-        """Return the flags of the namespaces that the guard is forked into; 0: none."""
-        flags = guard.NAMESPACES.get(self._level, 0)
-        return flags | guard.CLONE_NEWNET if flags and self._launch.offline else flags
 
     def _request(self) -> guard.Request:
         launch = self._launch
@@ -473,11 +475,6 @@ class Supervision:
         if self._level == guard.MARKER or b"exit" not in self._status_data:
             kill_by_key(self._launch.env.get(guard.KEY_VARIABLE, ""), patience_seconds=0)
 
-    def _drain(self) -> None:
-        until = time.monotonic() + DRAIN_SECONDS
-        while self._outputs and time.monotonic() < until:
-            self._handle(TICK_SECONDS)
-
     def _handle(self, seconds: float) -> None:
         for key, _ in self._selector.select(seconds):
             key.data(key.fileobj)
@@ -548,13 +545,6 @@ class Supervision:
             self._selector.unregister(pipe)
             self._input = None
             pipe.close()
-
-    def _close(self) -> None:
-        """Close every pipe, which also kills remaining processes."""
-        self._kill()
-        for pipe in (*self._outputs, *([self._input] if self._input else [])):
-            pipe.close()
-        self._selector.close()
 
     def _wait_for_guard(self) -> None:
         """Wait until the guard is gone; kill it if it does not end."""

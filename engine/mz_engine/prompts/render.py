@@ -250,13 +250,9 @@ def known_variables(sources: tuple[tuple[str, str], ...], name: str) -> frozense
     return frozenset(meta.find_undeclared_variables(tree)).union(*(known_variables(sources, other) for other in others))
 
 
-def contains_text(prompt: str, text: str) -> bool:
-    """Return True if a rendered prompt contains the text, plain, fenced or quoted; False for very short texts."""
-    return shown_form(prompt, text) != ""
-
-
 def shown_form(prompt: str, text: str) -> str:
-    """Return the text as a rendered prompt contains it; empty if it does not, and for very short texts."""
+    """Return the text as a rendered prompt contains it, plain, fenced or quoted; empty if it does not, and for very
+    short texts."""
     plain = text.strip()
     if len(plain) < DISTINCTIVE_CHARS_MIN or plain in prompt:
         return plain if len(plain) >= DISTINCTIVE_CHARS_MIN else ""

@@ -114,7 +114,10 @@ def compare_versions(
     cannot be compared, EnvironmentOutside and RepositoryUnusable."""
     run = RunId(RUN.format(pid=os.getpid(), token=token_hex(4)))
     ports = SystemPorts(root, config, MemoryStore(), MemoryBlobs(), environment)
-    _remove_abandoned(root, ports)
+    remove_abandoned_scratch(root)
+    for folder in (root / MZ_FOLDER / WORKTREES_FOLDER).glob(RUN.format(pid="[0-9]*", token="*")):
+        if not send_signal(int(folder.name.split("-")[1]), 0):  # The process of that comparison was killed.
+            ports.workspace.close_checkouts(folder.name)
     try:
         sides = []
         for number, (name, commit) in enumerate(versions):
@@ -132,14 +135,6 @@ def compare_versions(
     finally:
         ports.kill.set()
         ports.workspace.close_checkouts(run)
-
-
-def _remove_abandoned(root: Path, ports: SystemPorts) -> None:
-    """Remove what comparisons left behind whose process was killed."""
-    remove_abandoned_scratch(root)
-    for folder in (root / MZ_FOLDER / WORKTREES_FOLDER).glob(RUN.format(pid="[0-9]*", token="*")):
-        if not send_signal(int(folder.name.split("-")[1]), 0):
-            ports.workspace.close_checkouts(folder.name)
 
 
 def _build(name: str, worktree: FeatureWorktree, commit: Commit, config: Config, ports: SystemPorts) -> FeatureWorktree:

@@ -245,8 +245,9 @@ class Coordinator:
             case ResumePosted() if self.state.paused and not self.state.is_ending:
                 return (RunResumed(mz_version=VERSION),)
             case CancelPosted(feature=None) if self.pins.pipeline.kind_from("cancel"):
-                last = tracks.get(self.state.closing_item)
-                if last is not None and not last.has_ended and _has_landed(self.state):
+                last, started = tracks.get(self.state.closing_item), self.state.started
+                has_landed = started is not None and started.base in self.state.branch_heads
+                if last is not None and not last.has_ended and has_landed:
                     return ()  # What it does is done: the base has the work.
                 return (RunClosing(how="cancel", note=event.note, actor=event.actor),)
             case CancelPosted(feature=feature) if feature is None or feature in tracks:
@@ -268,11 +269,6 @@ class Coordinator:
                 self.state = evolve_run(self.state, event)
             self.observe(event)
         return recorded
-
-
-def _has_landed(state: RunState) -> bool:
-    """Return True if the run has merged into its base."""
-    return state.started is not None and state.started.base in state.branch_heads
 
 
 def _all_checks_ended(state: State, forge: Forge) -> bool:

@@ -34,7 +34,7 @@ from mz_engine.decide.caller import agent_of
 from mz_engine.decide.feature import decide_feature
 from mz_engine.model.config import Models
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import STEPS, Pipeline, kind_of
+from mz_engine.model.pipeline import STEPS, kind_of
 from mz_engine.run.feature_loop import BEFORE_MESSAGES
 from mz_engine.run.routing import without_agents
 
@@ -103,16 +103,11 @@ def forked_pins(pins: Pins, state: State, change: ForkChange, run: str) -> Pins:
         if change.model is not None
         else models,
     )
-    pipeline = _without_changes_of_refs(pins.pipeline)
+    steps = (tuple(step for step in p.deliver if not STEPS[kind_of(step)].changes_refs) for p in pins.pipeline.phases)
+    phases = tuple(replace(phase, deliver=kept) for phase, kept in zip(pins.pipeline.phases, steps, strict=True))
+    pipeline = replace(pins.pipeline, phases=phases)
     pins = replace(pins, pipeline=pipeline, config=config, without=pins.without + change.without)
     return pins if change.prompt is None else _with_prompt(pins, state, change.prompt)
-
-
-def _without_changes_of_refs(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline without the delivery steps that change branches and tags of the user's."""
-    kept = (tuple(step for step in p.deliver if not STEPS[kind_of(step)].changes_refs) for p in pipeline.phases)
-    phases = tuple(replace(phase, deliver=steps) for phase, steps in zip(pipeline.phases, kept, strict=True))
-    return replace(pipeline, phases=phases)
 
 
 def _with_prompt(pins: Pins, state: State, text: str) -> Pins:

@@ -190,7 +190,7 @@ def _merge(
     diagnostics += [*map(document.diagnostic, check_settings(settings)), *_name_clashes(document, settings)]
     if diagnostics:
         diagnostics += _unknown_agents(settings, document, {name: origin for name, (_, origin) in overrides.items()})
-        raise MzError.from_diagnostics(sorted(diagnostics, key=_position))
+        raise MzError.from_diagnostics(sorted(diagnostics, key=lambda d: d.location.position if d.location else (0, 0)))
     return merged, settings
 
 
@@ -240,11 +240,6 @@ def _values(merged: dict[str, Any], settings: Settings, known_settings: tuple[Se
             for name, entry in entries.items()
         } or {setting.name: value}
     return values
-
-
-def _position(diagnostic: Diagnostic) -> tuple[int, int]:
-    location = diagnostic.location
-    return location.position if location else (0, 0)
 
 
 def _nested(values: object, setting: str) -> object:

@@ -46,17 +46,8 @@ from mz_engine.pricing.table import PRICES_DATA_FILE, PRICES_PACKAGE, price_file
 from mz_engine.processes import guard
 from mz_engine.processes.container import container_of
 from mz_engine.processes.supervise import best_level, can_hide
+from mz_engine.run import plan
 from mz_engine.run.base import try_base
-from mz_engine.run.plan import (
-    delivered_items,
-    load_configured_pipeline,
-    missing_content,
-    missing_programs,
-    missing_tools,
-    price_lookup,
-    read_backlog,
-    unknown_models,
-)
 from mz_engine.run.settings import LoadedConfig, load_config
 from mz_engine.run.spending_record import SpendingRecord
 
@@ -203,7 +194,7 @@ def _project_checks(options: DoctorOptions, root: Path, loaded: LoadedConfig) ->
         "budget": lambda: budget_check(config, environment, options.now_seconds),
         "log": lambda: log_check(root),
         "pipeline": lambda: pipeline_check(root, loaded),
-        "models": lambda: warn_of(unknown_models(config, price_lookup(config, environment))),
+        "models": lambda: warn_of(plan.unknown_models(config, plan.price_lookup(config, environment))),
         "backlog": lambda: backlog_check(root, config, environment),
         "commands": lambda: commands_check(root, config, environment),
         "content": lambda: content_check(root, config, environment),
@@ -429,10 +420,10 @@ def log_check(root: Path) -> DoctorCheck:
 
 
 def pipeline_check(root: Path, loaded: LoadedConfig) -> DoctorCheck:
-    chosen, warnings = load_configured_pipeline(loaded, root)
+    chosen, warnings = plan.load_configured_pipeline(loaded, root)
     skipped_steps = {warning.message for warning in warnings if warning.code == STEP_SKIPPED}
     others = [warning for warning in warnings if warning.code != STEP_SKIPPED]
-    others += missing_tools(chosen, loaded.config)
+    others += plan.missing_tools(chosen, loaded.config)
     summary = f"{chosen.pipeline}: {', '.join(phase.phase for phase in chosen.phases)}"
     summary += f"; steps without a command: {len(skipped_steps)}" if skipped_steps else ""
     return warn_of(others) or ok(summary)
@@ -442,18 +433,18 @@ def backlog_check(root: Path, config: Config, environment: Mapping[str, str]) ->
     name = config.backlog
     if not FORGE_SOURCE.fullmatch(name) and not os.path.lexists(root / name):
         return warn(f"there is no {name} yet", "`mz init` writes a first one")
-    items = read_backlog(root, config, environment)
+    items = plan.read_backlog(root, config, environment)
     delivered: Container[str] = ()
     if (log := root / MZ_FOLDER / LOG_FILE).exists():
         with suppress(StoreUnusable), SqliteStore(log, read_only=True) as store:
-            delivered = delivered_items(None, store)
+            delivered = plan.delivered_items(None, store)
     open_count = sum(item.status is ItemStatus.BACKLOG and item.source not in delivered for item in items)
     return ok(f"{name}: {open_count} of {len(items)} features to do")
 
 
 def commands_check(root: Path, config: Config, environment: Mapping[str, str]) -> DoctorCheck:
     count = len(config.commands) + len(config.workspace.setup)
-    missing = missing_programs(root, config, environment)
+    missing = plan.missing_programs(root, config, environment)
     if missing:
         summary = ", ".join(f"`{name}` needs {program}" for name, program in missing.items())
         return fail(f"{summary}: not on PATH", "install it, or change the command in mz.yaml")
@@ -466,13 +457,13 @@ def commands_check(root: Path, config: Config, environment: Mapping[str, str]) -
 def content_check(root: Path, config: Config, environment: Mapping[str, str]) -> DoctorCheck | None:
     """Check that worktrees have the content of submodules and LFS files, if there are any."""
     _, commit = repository.base_commit(root, config.base, environment)
-    return warn_of(missing_content(root, commit, config.workspace.setup, environment))
+    return warn_of(plan.missing_content(root, commit, config.workspace.setup, environment))
 
 
 def run_commands_check(root: Path, loaded: LoadedConfig, environment: Mapping[str, str]) -> DoctorCheck:
     """Run the set-up and the commands on the base, as a run does before it costs anything. Raises MzError."""
     material = load_valid_pipeline_files(root)
-    pipeline, _ = load_configured_pipeline(loaded, root, material)
+    pipeline, _ = plan.load_configured_pipeline(loaded, root, material)
     pins = pin_files(pipeline, material, loaded.config)
     branch, commit = repository.base_commit(root, loaded.config.base, environment)
     problem, warnings = try_base(root, commit, pins, environment)

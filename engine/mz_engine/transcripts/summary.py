@@ -14,26 +14,13 @@ from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 from mz_projections.usage import TOKEN_FIELDS, sum_all, sum_by_model, usage_since, with_lifetimes
 
-from mz_engine.agents.reading.records import (
-    NOTES,
-    REPORTS_FIELD,
-    AssistantText,
-    CostReported,
-    Format,
-    ModelRequest,
-    Note,
-    SessionInfo,
-    StreamEnd,
-    ToolUse,
-    TranscriptRecord,
-    UndecodableLine,
-    UnknownLine,
-    UserPrompt,
-)
+from mz_engine.agents.reading import records
 from mz_engine.pricing.models import common_names, rename_models
 
 
-def includes_previous_end(end: StreamEnd, previous: StreamEnd, input_tokens: int, has_messages: bool = True) -> bool:
+def includes_previous_end(
+    end: records.StreamEnd, previous: records.StreamEnd, input_tokens: int, has_messages: bool = True
+) -> bool:
     """Return True if an end's money and totals include those of the previous end in the same session. A file may hold
     the output of several processes one after the other: then numbers fall, or are not enough for the input tokens of
     the requests since the process started, or, if it shows no messages, are those of its turn alone."""
@@ -86,7 +73,7 @@ class TranscriptStats(msgspec.Struct, kw_only=True):
     old versions lines of subagents are among the others."""
     at_us: int | None = None
     """The last time."""
-    requests: dict[str, ModelRequest] = {}
+    requests: dict[str, records.ModelRequest] = {}
     """By id, in order of first occurrence; each with the most tokens that any line reports for it."""
     undated: set[str] = set()
     """Ids of the requests without a time of their own: they have the last one before them."""
@@ -98,11 +85,11 @@ class TranscriptStats(msgspec.Struct, kw_only=True):
     unknown: dict[str, int] = {}
     undecodable_lines: int = 0
     notes: dict[str, None] = {}
-    end: StreamEnd | None = None
+    end: records.StreamEnd | None = None
     """The last one."""
     end_count: int = 0
     has_cache_lifetimes: bool = True
-    processes: list[list[StreamEnd]] = []
+    processes: list[list[records.StreamEnd]] = []
     """The ends with totals or money of each process; its last one includes the others."""
     ended_session: str = ""
     process_input: int = 0
@@ -113,11 +100,11 @@ class TranscriptStats(msgspec.Struct, kw_only=True):
     """Totals of the session so far by model, in a session log."""
     running_nanousd: int | None = None
 
-    def add(self, record: TranscriptRecord) -> None:
+    def add(self, record: records.TranscriptRecord) -> None:
         match record:
-            case ModelRequest():
+            case records.ModelRequest():
                 self._add_request(record)
-            case SessionInfo():
+            case records.SessionInfo():
                 self._set_time(record.at_us)
                 if record.session:
                     self.session = record.session
@@ -129,29 +116,29 @@ class TranscriptStats(msgspec.Struct, kw_only=True):
                 self.model = record.model or self.model
                 if self.subagent is None:
                     self.subagent = record.subagent
-            case AssistantText():
+            case records.AssistantText():
                 if not record.continues:
                     self.texts, self.text_chars = [], 0
                 if self.text_chars < TEXT_MAX:
                     self.texts.append(record.text)
                     self.text_chars += len(record.text)
-            case ToolUse():
+            case records.ToolUse():
                 _count(self.tools, record.tool, TOOLS_MAX)
                 self.failed += record.failed
-            case UserPrompt():
+            case records.UserPrompt():
                 self._set_time(record.at_us)
                 self.prompts += 1
-            case StreamEnd():
+            case records.StreamEnd():
                 self._add_end(record)
-            case CostReported():
+            case records.CostReported():
                 self.running_totals = {**self.running_totals, **{usage.model: usage for usage in record.usage}}
                 if record.reported_nanousd is not None:
                     self.running_nanousd = record.reported_nanousd
-            case Note():
+            case records.Note():
                 self.notes[record.code] = None
-            case UnknownLine():
+            case records.UnknownLine():
                 _count(self.unknown, record.type, UNKNOWN_MAX)
-            case UndecodableLine():
+            case records.UndecodableLine():
                 self.undecodable_lines += 1
 
     def _set_time(self, at_us: int | None) -> bool:
@@ -161,7 +148,7 @@ class TranscriptStats(msgspec.Struct, kw_only=True):
         self.at_us = at_us
         return True
 
-    def _add_request(self, request: ModelRequest) -> None:
+    def _add_request(self, request: records.ModelRequest) -> None:
         is_dated, earlier = self._set_time(request.at_us), self.requests.get(request.id)
         if earlier is None:
             self.process_input += request.usage.input
@@ -188,7 +175,7 @@ class TranscriptStats(msgspec.Struct, kw_only=True):
         self.ids_since_end.add(request.id)
         self.requests[request.id] = request
 
-    def _add_end(self, end: StreamEnd) -> None:
+    def _add_end(self, end: records.StreamEnd) -> None:
         """Add an end. Totals that include those of the end before replace them; others are added. An end with nothing
         but zeros is that of a killed call: unknown."""
         self.end, self.end_count = end, self.end_count + 1
@@ -267,7 +254,7 @@ class TranscriptSummary(msgspec.Struct, frozen=True, kw_only=True):
 class SummaryBuilder(TranscriptStats, kw_only=True):
     """Collects a transcript's records: call `add` for each, and `build` at any time."""
 
-    format: Format
+    format: records.Format
 
     def build(self) -> TranscriptSummary:
         """Return the summary of the records so far."""
@@ -291,7 +278,7 @@ class SummaryBuilder(TranscriptStats, kw_only=True):
             final_text=end.text if end is not None and end.text is not None else "".join(self.texts) or None,
             undecodable_lines=self.undecodable_lines,
             unknown_lines=dict(self.unknown),
-            notes=tuple(code for code in NOTES if code in {*notes, *self._notes(usages)}),
+            notes=tuple(code for code in records.NOTES if code in {*notes, *self._notes(usages)}),
         )
 
     def _usages(self) -> tuple[tuple[UsageAtTime, ...], set[str]]:
@@ -344,13 +331,13 @@ class SummaryBuilder(TranscriptStats, kw_only=True):
 
     def _unreported_fields(self, usages: tuple[UsageAtTime, ...], notes: set[str]) -> tuple[str, ...]:
         """Return the fields of Usage that no line reports: unknown, not zero."""
-        names = [name for name in self.format.unreported_fields if f"{REPORTS_FIELD}{name}" not in self.notes]
+        names = [name for name in self.format.unreported_fields if f"{records.REPORTS_FIELD}{name}" not in self.notes]
         if LIFETIME in notes or LIFETIME in self.notes:
             names.append("cache_write_1h")
         return tuple(name for name in names if not any(getattr(entry.usage, name) for entry in usages))
 
     def _notes(self, usages: tuple[UsageAtTime, ...]) -> Iterator[str]:
-        yield from (code for code in self.notes if not code.startswith(REPORTS_FIELD))
+        yield from (code for code in self.notes if not code.startswith(records.REPORTS_FIELD))
         if self.unknown:
             yield "unknown-lines"
         if self.end is None:
