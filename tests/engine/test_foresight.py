@@ -113,7 +113,7 @@ def test_the_models_that_agents_choose_have_prices() -> None:
         diagnostics = unpriced_models(
             PIPELINE, Config(agent=name, budget=LIMITED), lambda model: prices.estimate(model, 1, 1, NOW) is not None
         )
-        assert diagnostics == (), name
+        assert not list(diagnostics), name
 
 
 @pytest.mark.parametrize(

@@ -73,29 +73,28 @@ WORKTREE_CODES = frozenset({"worktree-busy", "worktree-lost", "worktree-unusable
 def call_agent(action: CallAgent, context: StepContext) -> Effect:
     """Compose the prompt, reserve money, record the request and, if the reservation is granted, call the agent."""
     phase_state, unit_run, phase, config = context.phase_state, context.unit_run, context.phase, context.pins.config
-    role = action.role
     yield from ensure_worktree(context, unit_run.tree)
     if (yield from keep_artifacts(context)):
         return
-    use = phase.call_of(role)
+    use = phase.call_of(action.role)
     template = use.prompt if isinstance(use, AgentReview) else phase.prompt or phase.phase
-    called = caller(context.pins, phase_state, unit_run, phase, role)
-    agent, key = called.agent, context.key(f"agent.{role}", action.attempt)
+    called = caller(context.pins, phase_state, unit_run, phase, action.role)
+    agent, key = called.agent, context.key(f"agent.{action.role}", action.attempt)
     if agent not in called.allowed:
         yield from emit(FeatureHeld(hold=Hold.FATAL, code=NO_OTHER_AGENT))
         return
     adapter = yield from call_port(Agents.adapter, agent)
-    head = yield from compose_head(context, role, adapter.capabilities().skills)
-    material = yield from gather_material(context, role, key, head.texts)
+    head = yield from compose_head(context, action.role, adapter.capabilities().skills)
+    material = yield from gather_material(context, action.role, key, head.texts)
     if broken := (yield from broken_rules(context, use.escalate, material.selection.learnings)):
-        called = caller(context.pins, phase_state, unit_run, phase, role, broken)
+        called = caller(context.pins, phase_state, unit_run, phase, action.role, broken)
     model = configured_model(config, agent, called.tier) or adapter.capabilities().models[called.tier]
-    session_plan = yield from plan_session(context, role, agent, model, key)
+    session_plan = yield from plan_session(context, action.role, agent, model, key)
     session = session_plan.continued_session
     composed = yield from compose_prompt(context, template, session_plan, material)
     prompt = adapter.format_prompt(composed.text)
     worktree, laid_out = yield from _lay_out(context, composed.scope)
-    yield from provide_files(context, role, worktree, head.files)
+    yield from provide_files(context, action.role, worktree, head.files)
     spec = CallSpec(
         key=key,
         worktree=worktree,
@@ -114,9 +113,8 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
     )
     tokens, counted = adapter.estimate_tokens(prompt), (yield from call_port(Agents.count_tokens, spec))
     input_tokens = estimated_input_tokens(counted, tokens, session)
-    iteration, attempt = unit_run.iteration, action.attempt
     request = AgentRequested(
-        ref=CallRef(key=key, phase=phase.phase, unit=unit_run.unit, iteration=iteration, attempt=attempt, role=role),
+        ref=_call_ref(action, context),
         agent=agent,
         model=model,
         prompt=(yield from put_blob(prompt)),
@@ -142,6 +140,18 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
     if (yield ReserveCall(composed.ledger(key, prompt, material.tokens_max), request)):
         result = yield from call_port(Agents.call, spec)
         yield from _record_outcome(request, result, context)
+
+
+def _call_ref(action: CallAgent, context: StepContext) -> CallRef:
+    unit_run, role, attempt = context.unit_run, action.role, action.attempt
+    return CallRef(
+        key=context.key(f"agent.{role}", attempt),
+        phase=context.phase.phase,
+        unit=unit_run.unit,
+        iteration=unit_run.iteration,
+        attempt=attempt,
+        role=role,
+    )
 
 
 def _lay_out(context: StepContext, scope: Scope | None) -> Steps[tuple[FeatureWorktree, Commit | None]]:

@@ -137,13 +137,10 @@ def load_pipeline_files(root: Path) -> PipelineFiles:
         diagnostics += check_template(f"{TEMPLATES_FOLDER}/{name}", name, text, templates)
     for name, file, text in read_below(RULES_FOLDER, ".yaml"):
         try:
-            result = read_rules(parse_yaml(text, file), name.removesuffix(".yaml"), shared_rules())
+            rule_set = read_rules(parse_yaml(text, file), name.removesuffix(".yaml"), shared_rules())
+            rules[rule_set.name] = rule_set
         except MzError as error:
-            result = error.diagnostics
-        if isinstance(result, RuleSet):
-            rules[result.name] = result
-        else:
-            diagnostics += result
+            diagnostics += error.diagnostics
     for name, file, text in read_below(REWARDS_FOLDER, ".yaml"):
         try:
             rewards[name.removesuffix(".yaml")] = read_rewards(parse_yaml(text, file), name.removesuffix(".yaml"))

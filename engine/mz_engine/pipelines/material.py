@@ -14,7 +14,7 @@ from mz_engine.artifacts.validate import requirements, validate
 from mz_engine.decoding.regex import inspect_expression
 from mz_engine.decoding.structs import KeyPath, did_you_mean, format_key_path, similar_name_hint
 from mz_engine.decoding.yaml import YamlDocument
-from mz_engine.errors.diagnostics import Diagnostic, SourceLocation
+from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.model.config import Config, Limits
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import CoversIds, MatchingText, RuleSet
@@ -134,23 +134,20 @@ def find_line(text: str, word: str) -> int | None:
     return text.count("\n", 0, match.start()) + 1 if match else None
 
 
-def read_rules(
-    document: YamlDocument, name: str, shared: Mapping[str, dict[str, Any]]
-) -> RuleSet | tuple[Diagnostic, ...]:
-    """Return the rule set in a file called `name`, or its errors (MZ3018)."""
+def read_rules(document: YamlDocument, name: str, shared: Mapping[str, dict[str, Any]]) -> RuleSet:
+    """Return the rule set in a file called `name`. Raises MzError (MZ3018) with all errors."""
     data: dict[str, Any] = document.value if isinstance(document.value, dict) else {}
-    problems = tuple(_check_form(data, name, shared))
-    if not problems:
+    if not (problems := list(_check_form(data, name, shared))):
         try:
             rules = assemble_rules(dict(data), dict(shared))
-        except msgspec.ValidationError as error:
-            message = str(error)
-            problems = ((error_route(message), to_sentence(ERROR_PATH.sub("", message)), ""),)
-        else:
-            problems = tuple(_check_evaluation(rules))
-            if not problems:
+            if not (problems := list(_check_evaluation(rules))):
                 return rules
-    return tuple(
+        except msgspec.ValidationError as error:
+            match = ERROR_PATH.search(str(error))
+            steps = PATH_STEP.finditer(match[1]) if match else ()  # `$.rules[3].kind`, as msgspec names a location.
+            route = tuple(int(step[2]) if step[2] else step[1] for step in steps)
+            problems = [(route, to_sentence(ERROR_PATH.sub("", str(error))), "")]
+    raise MzError.from_diagnostics(
         Diagnostic(code="MZ3018", message=message, hint=hint, location=document.location(*route))
         for route, message, hint in problems
     )
@@ -208,13 +205,6 @@ def find_fault(rules: RuleSet) -> Exception | None:
     except Exception as error:
         return error
     return None
-
-
-def error_route(message: str) -> KeyPath:
-    """Return the location that msgspec names: `$.rules[3].kind` is ("rules", 3, "kind")."""
-    match = ERROR_PATH.search(message)
-    steps = PATH_STEP.finditer(match[1]) if match else ()
-    return tuple(int(step[2]) if step[2] else step[1] for step in steps)
 
 
 def to_sentence(text: str) -> str:

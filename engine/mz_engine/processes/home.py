@@ -80,7 +80,7 @@ def confine(launch: Launch, read: Collection[Path], own: Collection[Mount]) -> L
     visible = (*read, *(mount.target for mount in own), *new.values())
     others = {name: value for name, value in launch.env.items() if name not in named}
     launch = replace(launch, env={**others, **variables}, hidden=hidden_paths(launch, visible))
-    return replace(launch, mounts=tuple(mounts[path] for path in sorted(mounts, key=_depth)))
+    return replace(launch, mounts=tuple(mounts[path] for path in sorted(mounts, key=lambda path: len(path.parts))))
 
 
 def _located(environment: Mapping[str, str]) -> Iterator[Path]:
@@ -96,10 +96,6 @@ def _fixed_path(launch: Launch) -> str:
     """Return PATH without folders in the worktree, where an agent could make links."""
     folders = launch.env.get("PATH", "").split(os.pathsep)
     return os.pathsep.join(folder for folder in folders if not is_below(Path(folder), launch.cwd))
-
-
-def _depth(path: Path) -> int:
-    return len(path.parts)
 
 
 @lru_cache(CACHED_MAX)

@@ -547,8 +547,8 @@ UNREPORTED_TOOL = "read"
 """A tool that is never reported as missing: prompts hold or name what the agent needs to read."""
 
 
-def missing_tools(pipeline: Pipeline, config: Config) -> tuple[Diagnostic, ...]:
-    """Return a warning (MZ3019) for each agent and tool. An agent that describes no tools is assumed to have all."""
+def missing_tools(pipeline: Pipeline, config: Config) -> Iterator[Diagnostic]:
+    """Yield a warning (MZ3019) for each agent and tool. An agent that describes no tools is assumed to have all."""
     phases_by_tool: dict[tuple[str, str], dict[str, None]] = {}
     agents = _agents(config)
     for phase, call in pipeline.calls:
@@ -557,7 +557,6 @@ def missing_tools(pipeline: Pipeline, config: Config) -> tuple[Diagnostic, ...]:
             for tool in call.tools if agent_tools else ():
                 if tool not in (UNREPORTED_TOOL, *agent_tools):
                     phases_by_tool.setdefault((name, tool), {})[f"`{phase.phase}`"] = None
-    warnings = []
     for (agent, missing), phases in phases_by_tool.items():
         users = f"the phase {', '.join(phases)} asks" if len(phases) == 1 else f"the phases {', '.join(phases)} ask"
         message = f"{users} for the tool `{missing}`, which the agent {agent} does not have"
@@ -565,25 +564,23 @@ def missing_tools(pipeline: Pipeline, config: Config) -> tuple[Diagnostic, ...]:
             f"the call is made without it; choose another agent, or remove `{missing}` from `tools:` there. For an "
             "agent of your own, list its tools in `allowed:` and `denied:` under `agents:`"
         )
-        warnings.append(Diagnostic(code="MZ3019", message=message, hint=hint, severity="warning"))
-    return tuple(warnings)
+        yield Diagnostic(code="MZ3019", message=message, hint=hint, severity="warning")
 
 
-def unpriced_models(pipeline: Pipeline, config: Config, has_price: Callable[[str], bool]) -> tuple[Diagnostic, ...]:
-    """Return a warning (MZ2016) if a budget is set and models of the run have no price."""
+def unpriced_models(pipeline: Pipeline, config: Config, has_price: Callable[[str], bool]) -> Iterator[Diagnostic]:
+    """Yield a warning (MZ2016) if a budget is set and models of the run have no price."""
     limits = msgspec.structs.asdict(config.budget)
     if all(limit is None for name, limit in limits.items() if name.endswith("nanousd")):
-        return ()
+        return
     agents = _agents(config)
     calls = (possible for phase, use in pipeline.calls for possible in possible_calls(config, phase, use))
     models = dict.fromkeys(model_of(config, agent, tier) for agent, tier in calls if agent in agents)
     unpriced = [model for model in models if not has_price(model)]
-    if not unpriced:
-        return ()
-    models_have = "the model has" if len(unpriced) == 1 else "these models have"
-    message = f"a budget is set, but {models_have} no price: {', '.join(unpriced)}; no money is reserved for calls"
-    hint = "add prices under `prices:` in mz.yaml; without them only costs that the agent reports count"
-    return (Diagnostic(code="MZ2016", message=message, hint=hint, severity="warning"),)
+    if unpriced:
+        models_have = "the model has" if len(unpriced) == 1 else "these models have"
+        message = f"a budget is set, but {models_have} no price: {', '.join(unpriced)}; no money is reserved for calls"
+        hint = "add prices under `prices:` in mz.yaml; without them only costs that the agent reports count"
+        yield Diagnostic(code="MZ2016", message=message, hint=hint, severity="warning")
 
 
 def reply_provenance(config: Config, environment: Mapping[str, str]) -> str:

@@ -26,6 +26,7 @@ def request_usage(model: str, numbers: Json, subagent: str = "") -> Usage:
         hour, short = 0, cache_writes
     output = token_count(numbers, "output_tokens")
     thoughts = token_count(mapping(numbers.get("output_tokens_details")), "thinking_tokens")
+    tier = "fast" if string(numbers.get("speed")) == "fast" else string(numbers.get("service_tier"))
     return Usage(
         model=model,
         input=token_count(numbers, "input_tokens") + read + cache_writes,
@@ -35,7 +36,7 @@ def request_usage(model: str, numbers: Json, subagent: str = "") -> Usage:
         cache_write_1h=hour,
         reasoning=min(thoughts, output),
         requests=1,
-        tier=service_tier(numbers),
+        tier="" if tier in STANDARD_TIERS else tier,
         subagent=subagent,
     )
 
@@ -55,14 +56,6 @@ def model_usage(model: str, numbers: Json) -> Usage:
         cache_write_1h=min(hour, cache_writes),
         reasoning=min(token_count(numbers, "thinkingTokens"), output),
     )
-
-
-def service_tier(numbers: Json) -> str:
-    """Return the service tier of a request; empty for the standard one. Fast mode is a tier."""
-    if string(numbers.get("speed")) == "fast":
-        return "fast"
-    tier = string(numbers.get("service_tier"))
-    return "" if tier in STANDARD_TIERS else tier
 
 
 def has_cache_lifetimes(numbers: Json) -> bool:
