@@ -16,7 +16,7 @@ CASSETTE = "recordings/notes"
 TEXTS = {
     "mz.yaml": "pipeline: notes\ncommands:\n  check: {run: 'curl x'}\nagents:\n  model: opus-9  # dear\n",
     "pipelines/notes.yaml": "pipeline: notes\nphases:\n- phase: write\n  tools: [shell]\n",
-    "pipelines/rules/note.yaml": 'name: note\nrules:\n- requirement: "At least {min} bytes of prose."\n',
+    "pipelines/rules/note.yaml": 'name: n\nrules:\n- {id: note.bytes, requirement: "At least {min} bytes of prose."}\n',
     "pipelines/templates/part.md.j2": "{# shared #}\nSign {{ name }}, in full.\n",
     "pipelines/templates/write.md.j2": "Write on {{ title }}.\nThe end of {{ it }}\n{% if a %}Say why.{% endif %}\n",
     f"{CASSETTE}/cassette.yaml": "format: 3\nprovenance: copied\nmax_age_days: 90\n",
@@ -67,6 +67,8 @@ def test_a_prompt_of_a_template_that_comes_with_mz_is_about_the_recorded_prompt(
         ("FILES", {}, ("recordings/notes/alpha/write.a2.json", None)),
         ("TRACE", {"call": "", "line": 7}, ("recordings/notes/alpha/events.jsonl", 7)),
         ("MISSING", {}, ("recordings/notes/cassette.yaml", None)),
+        ("MISSING", {"detail": ("  caused by: note.bytes a.md",)}, ("pipelines/rules/note.yaml", 3)),
+        ("MISSING", {"detail": ("  caused by: note.byte a.md",)}, ("recordings/notes/cassette.yaml", None)),
         ("UNUSED", {"call": ""}, ("recordings/notes/cassette.yaml", None)),
         ("EXPIRED", {"call": "", "feature": ""}, ("recordings/notes/cassette.yaml", 3)),
         ("COPIED", {"call": "", "feature": ""}, ("recordings/notes/cassette.yaml", 2)),

@@ -23,8 +23,9 @@ UNSTARTABLE_EXITS = (126, 127)
 ESCAPE_SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
 )
+NO_NETWORK = re.compile(r"^warning You don't appear to have an internet connection\..*\n", re.MULTILINE)  # Yarn 1
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-REPORT_LINE = re.compile(r"\d|PASS|FAIL|OK|NO-SOURCE|(?i:no test)")
+REPORT_LINE = re.compile(r"\d|PASS|FAIL|OK|NO-SOURCE|^make: |(?i:no test)")
 OMITTED_LINES = "[... lines left out ...]"
 CUT_MARK = " [... cut ...]"
 
@@ -169,7 +170,8 @@ def plain_lines(raw: bytes) -> Iterator[str]:
     """Yield lines as a terminal would leave them: without escapes, and with overwritten lines in their last state."""
     if len(raw) > READ_BYTES_MAX:
         raw = raw[: READ_BYTES_MAX // 2] + f"\n{OMITTED_LINES}\n".encode() + raw[-READ_BYTES_MAX // 2 :]
-    for line in CONTROL_CHARACTERS.sub("", ESCAPE_SEQUENCE.sub("", raw.decode("utf-8", "replace"))).split("\n"):
+    text = CONTROL_CHARACTERS.sub("", ESCAPE_SEQUENCE.sub("", raw.decode("utf-8", "replace")))
+    for line in NO_NETWORK.sub("", text).split("\n"):
         yield line.rstrip().rsplit("\r", 1)[-1]
 
 

@@ -1,7 +1,7 @@
 """Location of findings: the file and line of a project that a report can point at.
 
-Current files cause drift: the template that changed, the rule quoted in a prompt, the setting that became an argument.
-If none of them can be identified, the finding points at the file of the cassette that differs.
+Current files cause drift: the template that changed, the rule that a prompt quotes or a reply breaks, the setting that
+became an argument. If none of them can be identified, the finding points at the file of the cassette that differs.
 """
 
 from __future__ import annotations
@@ -32,11 +32,8 @@ def add_locations(findings: Iterable[Finding], texts: Mapping[str, str], cassett
     `texts`: settings, templates, rule sets and pipelines of the project, and the cassette's manifest, by path relative
     to the project. `cassette`: its relative path; empty if it is outside the project, then its files are not named.
     """
-    located = []
-    for finding in findings:
-        file, line = next(_locations(finding, texts, cassette), ("", None))
-        located.append(finding if finding.file else replace(finding, file=file, line=line))
-    return tuple(located)
+    located = ((finding, next(_locations(finding, texts, cassette), ("", None))) for finding in findings)
+    return tuple(finding if finding.file else replace(finding, file=at[0], line=at[1]) for finding, at in located)
 
 
 def _locations(finding: Finding, texts: Mapping[str, str], cassette: str) -> Iterator[tuple[str, int | None]]:
@@ -54,6 +51,8 @@ def _locations(finding: Finding, texts: Mapping[str, str], cassette: str) -> Ite
     if finding.kind == "NETWORK":
         name = finding.cause.rpartition(".")[2]
         yield from _matching_lines(texts, (SETTINGS,), re.compile(rf"\s*{re.escape(name)}\s*:"))
+    for rule in (line.split()[2] for line in finding.detail if line.startswith("  caused by: ")):
+        yield from _matching_lines(texts, texts, re.compile(rf".*\bid: {re.escape(rule)}(?![\w.-])"))
     if cassette:
         yield _cassette_location(finding, texts, cassette)
 

@@ -347,9 +347,7 @@ def _rejections(trace: bytes, identity: Identity) -> Iterator[str]:
         if line["type"] == "agent.requested" and (ref["phase"], ref["attempt"]) == (identity.phase, identity.attempt):
             break
         if line["type"] in ("artifact.validated", "gate.checked"):
-            rules = (
-                f"{violation['rule']} {violation.get('path', '')}".rstrip() for violation in line.get("violations", ())
-            )
+            rules = (f"{rule['rule']} {rule.get('path', '')}".rstrip() for rule in line.get("violations", ()))
             rejections = tuple(dict.fromkeys(rules)) or (() if line.get("passed", True) else (line["gate"],))
     yield from (f"  caused by: {reason}" for reason in rejections[:DIFF_LINES_MAX])
 
