@@ -128,8 +128,7 @@ def test_uc001_a_run_needs_no_set_up_and_is_given_up_whole(project: Project) -> 
 
 
 def test_uc002_start_one_cycle_finish(project: Project) -> None:
-    tracker = 'edits: {tracker: {write: {"docs/{integration}.jsonl": edits/tracker.jsonl.j2}}}\n'
-    project.repo.commit({"mz.yaml": SETTINGS + STATE_SETTINGS + tracker})
+    project.repo.commit({"mz.yaml": SETTINGS + STATE_SETTINGS})
     shown = project.mz("run", "--cycles", "1", code=1)
     assert "plan-1 adds t1, t2, t3" in shown.err
     assert "t3: failed" in shown.out
@@ -150,7 +149,7 @@ def test_uc002_start_one_cycle_finish(project: Project) -> None:
     project.mz("finish", "--yes")
     assert f"refs/mz/{status['run']}/closed/heads/task/generation-a-t3/" in project.mz("show", "t3").out
     assert (project.branches(), project.files("main")) == (["main"], ["old.go", "one.txt", "two.txt"])
-    tasks = [json.loads(line) for line in project.git("show", "main:docs/generation-a.jsonl").splitlines()]
+    tasks = [json.loads(line) for line in project.git("show", "main:docs/tasks/generation-a.jsonl").splitlines()]
     assert [(task["id"], task["state"]) for task in tasks] == [("t1", "merged"), ("t2", "merged"), ("t3", "failed")]
     tags = [tag for tag in project.tags() if tag.startswith("generation")]
     assert tags == [f"generation-a-{name}" for name in ("finished", "merged", "start")]

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 from mz_engine.decoding.yaml import decode_document, parse_yaml
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.model.config import Config, Edit
-from mz_engine.model.pipeline import Pipeline
+from mz_engine.model.config import Config
+from mz_engine.model.pipeline import Edit, Pipeline
 from mz_engine.pipelines.material import check_template, edit_problems, misspelt_edits
 from mz_engine.ports import CallSpec
 from mz_engine.prompts.render import load_templates
@@ -186,6 +186,30 @@ def test_a_pipeline_names_edits_of_the_settings() -> None:
         "6:20 MZ3009 mz.yaml has no edit `seed`",
         "6:20 MZ3015 `c` follows `b`, which delivers, so it cannot have `edit`",
     ]
+
+
+def test_a_pipeline_has_edits_of_its_own() -> None:
+    edits = "edits: {seed: {write: {'{run}.txt': edits/none.j2}}}\n"
+    phases = "- {phase: a, edit: seed}\n- {phase: b, edit: sead, deliver: [push, open_pr]}\n"
+    assert [line.partition(" (")[0] for line in said_of(f"pipeline: p\nversion: 1\n{edits}phases:\n{phases}")] == [
+        "3:37 MZ3016 unknown placeholder `{run}`",
+        "3:37 MZ3008 there is no template `edits/none.j2` of an edit",
+        "6:20 MZ3009 mz.yaml has no edit `sead`",
+    ]
+
+
+def test_an_edit_of_the_pipeline_may_not_write_what_nothing_may_change() -> None:
+    pipeline = replace(Bench().pins.pipeline, edits={"seed": Edit(write={"mz.yaml": "edits/a.j2"})})
+    message = "MZ2013 `edits.seed.write.mz.yaml`: the file is one of `denied_paths`, which nothing changes"
+    assert problems_of(pipeline, "  other: {}\n") == [f"2:3 {message}"]
+    assert problems_of(pipeline, "  seed: {}\n") == []
+
+
+def test_a_template_that_gives_no_text_writes_no_file_unless_it_is_empty_itself() -> None:
+    for template, written in (("{% if false %}x{% endif %}", ()), ("", ("version.txt",))):
+        bench = seeded(Bench(), template)
+        assert status(bench.run()) is FeatureOutcome.DELIVERED
+        assert [event.written for event in bench.events() if isinstance(event, EditMade)] == [written]
 
 
 # git ------------------------------------------------------------------------------------------------------------------

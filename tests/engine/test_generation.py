@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 from mz_engine.artifacts.load import load_rules
-from mz_engine.model.config import Command, Config, Edit
+from mz_engine.model.config import Command, Config
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import PhaseInput
+from mz_engine.model.pipeline import Edit, PhaseInput
 from mz_engine.pipelines.load import load_pipeline
 from mz_engine.ports import CallSpec
 from mz_engine.prompts.render import load_templates
@@ -58,6 +58,12 @@ def proposal(name: str, *needs: str) -> str:
 
 
 PLANS = (proposal("one") + proposal("two", "one") + proposal("three"), "[]\n")
+
+
+MERGED = [
+    "README.md", *(f"docs/tasks/generation-a/t{number}.json" for number in (1, 2, 3)),
+    "one.txt", "three.txt", "two.txt",
+]  # fmt: skip
 
 
 class Generation:
@@ -112,7 +118,10 @@ def test_what_is_planned_is_merged_until_nothing_is_missing() -> None:
         "start": "tagged", "plan-1": "done", "t1": "merged", "t2": "merged", "t3": "merged", "plan-2": "done",
     }  # fmt: skip
     assert (state.cycle, state.over, state.idle) == (2, "planned-nothing", True)
-    assert generation.files(INTEGRATION) == ["README.md", "one.txt", "three.txt", "two.txt"]
+    assert generation.files(INTEGRATION) == MERGED
+    files = generation.world.objects[generation.world.refs[f"refs/heads/{INTEGRATION}"]].files
+    assert [json.loads(files[task])["title"] for task in MERGED[1:4]] == ["R-1 one", "R-1 two", "R-1 three"]
+    assert json.loads(files[MERGED[1]])["state"] == "merged"
     assert generation.files("main") == ["README.md"]
     assert not [ref for ref in generation.world.refs if ref.startswith("refs/heads/task/")]
     assert generation.calls == ["plan-1", "t1", "t2", "t3", "plan-2"] or generation.calls[1:4] == ["t1", "t3", "t2"]
@@ -204,9 +213,9 @@ def test_a_person_finishes_the_run() -> None:
     generation.drive()
     state = generation.close()
     assert (statuses(state)["finish-1"], state.finished) == ("merged", True)
+    assert generation.files("main") == ["README.md", "docs/tasks/generation-a.jsonl", "one.txt", "three.txt", "two.txt"]
     message = generation.world.objects[generation.world.refs["refs/heads/main"]].message
     assert message.startswith(b"Merge branch 'generation-a' into main\n")
-    assert generation.files("main") == ["README.md", "one.txt", "three.txt", "two.txt"]
     assert f"refs/heads/{INTEGRATION}" not in generation.world.refs
     tags = {ref.removeprefix("refs/tags/") for ref in generation.world.refs if ref.startswith("refs/tags/")}
     assert {f"{INTEGRATION}-{name}" for name in ("start", "finished", "merged")} < tags
@@ -291,7 +300,7 @@ def test_items_at_the_same_time_lead_to_the_same_end(seed: int) -> None:
     generation = Generation(pinned=replace(pinned, config=replace(pinned.config, limits=limits, parallel_max=3)))
     state = generation.drive(seed=seed)
     assert set(statuses(state).values()) == {"tagged", "done", "merged"}
-    assert generation.files(INTEGRATION) == ["README.md", "one.txt", "three.txt", "two.txt"]
+    assert generation.files(INTEGRATION) == MERGED
     assert generation.close().finished
 
 
@@ -325,17 +334,27 @@ def test_the_last_item_leaves_all_tasks_and_how_they_ended_in_a_file() -> None:
     def act(item: str, name: str, _: int) -> dict[str, str | None] | None:
         return {} if item == "t3" else None
 
-    config = replace(pins().config, edits={"tracker": TRACKER})
-    generation = Generation((PLANS[0] + proposal("four", "three"), *["[]\n"] * 2), act, replace(pins(), config=config))
+    generation = Generation((PLANS[0] + proposal("four", "three"), *["[]\n"] * 2), act)
     generation.drive()
     generation.close()
     files = generation.world.objects[generation.world.refs["refs/heads/main"]].files
-    assert tracked(files["docs/generation-a.jsonl"]) == [
+    assert tracked(files["docs/tasks/generation-a.jsonl"]) == [
         ("t1", "task", "R-1 one", "merged", 1, "", [], ["one.txt"]),
         ("t2", "task", "R-1 two", "merged", 1, "", ["t1"], ["two.txt"]),
         ("t3", "task", "R-1 three", "failed", 3, "implement.changed", [], ["three.txt"]),
         ("t4", "task", "R-1 four", "cancelled", 0, "", ["t3"], ["four.txt"]),
     ]
+
+
+@pytest.mark.parametrize(("tracker", "written"), [(TRACKER, ["docs/generation-a.jsonl"]), (Edit(), [])])
+def test_the_file_of_all_tasks_is_written_elsewhere_or_not_at_all_as_the_settings_say(
+    tracker: Edit, written: list[str]
+) -> None:
+    config = replace(pins().config, edits={"task": Edit(), "tracker": tracker})
+    generation = Generation(pinned=replace(pins(), config=config))
+    generation.drive()
+    generation.close()
+    assert generation.files("main") == ["README.md", *written, "one.txt", "three.txt", "two.txt"]
 
 
 def test_a_task_leaves_a_file_of_its_own_and_must_change_something_beside_it() -> None:

@@ -302,7 +302,7 @@ def _missing_input(state: InPhase, unit_run: UnitRun, phase: Phase) -> Action | 
 
 
 def _prepare_or_call(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
-    if phase.edit in pins.config.edits and not unit_run.is_edited:
+    if phase.edit in pins.edits and not unit_run.is_edited:
         return Work.MAKE_EDIT
     if phase.prepare:
         done = {ran.name for ran in unit_run.preparation_runs}

@@ -26,7 +26,7 @@ from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit,
 from mz_engine.path_patterns import matches, select
 from mz_engine.ports import RepositoryUnusable, StorageFailed, Workspace, WorkspaceCreated
 from mz_engine.prompts.render import EditData, TemplateError, render_edit
-from mz_engine.ref_names import fill
+from mz_engine.ref_names import INTEGRATION, fill
 
 
 def create_workspace(context: StepContext) -> Effect:
@@ -48,9 +48,10 @@ def create_workspace(context: StepContext) -> Effect:
 
 
 def make_edit(context: StepContext) -> Effect:
-    """Delete and write the files of the phase's edit. Repeatable. Raises TemplateError."""
+    """Delete and write the files of the phase's edit, but for those without a text whose template has some. Repeatable.
+    Raises TemplateError."""
     name, unit_run, config = context.phase.edit or "", context.unit_run, context.pins.config
-    edit, tree, started = config.edits[name], unit_run.tree, context.phase_state.progress.started
+    edit, tree, started = context.pins.edits[name], unit_run.tree, context.phase_state.progress.started
     data = EditData(
         item=context.feature,
         title=(yield from get_text(started.title)),
@@ -59,21 +60,24 @@ def make_edit(context: StepContext) -> Effect:
         base=context.base_branch,
         integration=context.integration,
     )
-    files = dict[Path, bytes]()
+    values, files = {"item": data.item, INTEGRATION: data.integration}, dict[Path, bytes]()
     for pattern, template in edit.write.items():
-        path = _edited_path(pattern, template, data, config.denied_paths)
-        files[path] = render_edit(context.pins.templates, template, data).encode()
-    paths = select(edit.delete, (yield from call_port(Workspace.paths, tree)))
+        path = _edited_path(fill(pattern, values), template, config.denied_paths)
+        text = render_edit(context.pins.templates, template, data)
+        if text or not context.pins.templates[template]:
+            files[path] = text.encode()
+    patterns = [fill(pattern, values) for pattern in edit.delete]
+    paths = select(patterns, (yield from call_port(Workspace.paths, tree)))
     kept = {*select(config.denied_paths, paths), *files}
     deleted = tuple(path for path in paths if path not in kept)
     tree = yield from call_port(Workspace.edit, context.worktree, tree, deleted, files)
     yield from emit(EditMade(edit=name, written=tuple(files), deleted=deleted, tree=tree))
 
 
-def _edited_path(pattern: str, template: str, data: EditData, denied: Sequence[str]) -> Path:
-    """Return the path that an edit writes for this item. Raises TemplateError if nothing may change there."""
+def _edited_path(name: str, template: str, denied: Sequence[str]) -> Path:
+    """Return the path that an edit writes. Raises TemplateError if nothing may change there."""
     try:
-        path = parse_path(fill(pattern, {"item": data.item, "integration": data.integration}))
+        path = parse_path(name)
     except InvalidName as error:
         raise TemplateError(template, None, str(error)) from error
     if matches(denied, path):

@@ -9,7 +9,9 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
-from mz_events.names import InvalidName
+from mz_events.names import InvalidName, parse_path
+
+from mz_engine.path_patterns import is_pattern
 
 
 def doc(description: str, ge: int | None = None, le: int | None = None) -> Meta:
@@ -36,6 +38,22 @@ def matching(pattern: str, meaning: str, hint: str = VALUES_HINT) -> Meta:
     return parsed_by(parse, hint)
 
 
+def parse_non_empty(text: str) -> str:
+    """Return the text. Raises InvalidName if it is empty."""
+    if not text.strip() or "\0" in text:
+        raise InvalidName("it is empty")
+    return text
+
+
+def _parse_pattern(text: str) -> str:
+    if not is_pattern(parse_non_empty(text)):
+        raise InvalidName(f"{text[:80]!r} is not a pattern as in .gitignore")
+    return text
+
+
+NonEmpty = Annotated[str, parsed_by(parse_non_empty)]
+RepositoryPath = Annotated[str, parsed_by(parse_path)]
+Pattern = Annotated[str, parsed_by(_parse_pattern)]
 Variable = Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
 PATH, PATH_MEANING = r"[^.\s]+(\.[^.\s]+)*", "a path; write keys joined by dots, such as result.usage.input"
 FieldPath = Annotated[str, matching(PATH, PATH_MEANING)]

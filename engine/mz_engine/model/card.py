@@ -10,8 +10,7 @@ from msgspec import Meta
 from mz_events.names import parse_name
 
 from mz_engine.errors.diagnostics import Diagnostic
-from mz_engine.model.agent_description import parsed_by
-from mz_engine.model.config import NonEmpty, RepositoryPath
+from mz_engine.model.agent_description import NonEmpty, RepositoryPath, parsed_by
 from mz_engine.model.pipeline import Condition
 
 PERSONA, MAX_TOKENS = "persona", "max_tokens"

@@ -11,12 +11,21 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
-from mz_events.names import InvalidName, parse_name, parse_path
+from mz_events.names import InvalidName, parse_name
 
 from mz_engine.decoding.quantity import Duration, Usd, UsdPerMillion, default_duration
-from mz_engine.model.agent_description import AgentDescription, Variable, doc, matching, parsed_by
-from mz_engine.model.pipeline import Autonomy, Limit, Tier
-from mz_engine.path_patterns import is_pattern
+from mz_engine.model.agent_description import (
+    AgentDescription,
+    NonEmpty,
+    Pattern,
+    RepositoryPath,
+    Variable,
+    doc,
+    matching,
+    parse_non_empty,
+    parsed_by,
+)
+from mz_engine.model.pipeline import Autonomy, Edit, Limit, Tier
 from mz_engine.ref_names import parse_ref_name
 
 FILE_NAME = "mz.yaml"
@@ -29,20 +38,8 @@ SCHEMA_PATH = ".mz/schema/mz.yaml.json"
 _DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})\Z")
 
 
-def _parse_non_empty(text: str) -> str:
-    if not text.strip() or "\0" in text:
-        raise InvalidName("it is empty")
-    return text
-
-
-def _parse_pattern(text: str) -> str:
-    if not is_pattern(_parse_non_empty(text)):
-        raise InvalidName(f"{text[:80]!r} is not a pattern as in .gitignore")
-    return text
-
-
 def _parse_outside_path(text: str) -> str:
-    top, *names = _parse_non_empty(text).split("/")
+    top, *names = parse_non_empty(text).split("/")
     if text != "~" and (top not in ("", "~") or not set(names) - {"", "."} or ".." in names):
         raise InvalidName(f"{text[:80]!r} is no absolute path of a file or a folder")
     return text
@@ -57,12 +54,9 @@ def _parse_day(text: str) -> str:
     raise InvalidName(f"{text[:40]!r} is not a date")
 
 
-NonEmpty = Annotated[str, parsed_by(_parse_non_empty)]
 OutsidePath = Annotated[str, parsed_by(_parse_outside_path, "write a path such as /srv/cache or ~/.cache")]
 Name = Annotated[str, parsed_by(parse_name)]
-RepositoryPath = Annotated[str, parsed_by(parse_path)]
 Branch = Annotated[str, parsed_by(parse_ref_name)]
-Pattern = Annotated[str, parsed_by(_parse_pattern)]
 ModelGlob = Annotated[str, matching(r"\S+", "the name of a model", "write it as `mz cost --by model` shows it")]
 Tracker = Annotated[
     str, matching(r"github(:[\w.-]+(/[\w.-]+){1,2})?", "a tracker", "write github, or github:OWNER/REPO")
@@ -83,21 +77,6 @@ class Command(SettingsBase, frozen=True, kw_only=True):
     timeout: Annotated[Duration, doc("How long it may take; then its whole process tree is killed.")] = (
         default_duration("10m")
     )
-
-
-class Edit(SettingsBase, frozen=True, kw_only=True):
-    """A change of files by mz itself: first some are deleted, then some are written."""
-
-    delete: Annotated[
-        tuple[Pattern, ...], doc("Files that are deleted, but for those of `denied_paths`; patterns as in .gitignore.")
-    ] = ()
-    write: Annotated[
-        dict[RepositoryPath, NonEmpty],
-        doc(
-            "Files that are written, each with a template of pipelines/templates/edits/: `go.mod: edits/go.mod.j2`. "
-            "Paths may contain `{item}` and `{integration}`."
-        ),
-    ] = {}
 
 
 class Gates(SettingsBase, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from mz_projections.rewards.reward import Rewards
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.model.card import Guidance
 from mz_engine.model.config import Command, Config
-from mz_engine.model.pipeline import Phase, PhaseOutput, Pipeline
+from mz_engine.model.pipeline import Edit, Phase, PhaseOutput, Pipeline
 from mz_engine.model.rules import JUDGED, ExactIds, FieldRule, ProseRule, RuleSet
 from mz_engine.ref_names import fill
 
@@ -39,6 +39,12 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def of_kind(self, kind: str) -> Pins:
         """Return the pins for an item of this kind, which goes through phases of its own."""
         return replace(self, pipeline=self.pipeline.of_kind(kind)) if self.pipeline.items else self
+
+    @property
+    def edits(self) -> dict[str, Edit]:
+        """Return the edits by name, without those that change nothing: so the settings turn one off."""
+        edits = {**self.pipeline.edits, **self.config.edits}
+        return {name: edit for name, edit in edits.items() if edit != Edit()}
 
     @property
     def reads_items(self) -> bool:

@@ -12,7 +12,7 @@ from mz_events.names import BUILDER
 from mz_projections.memory.evidence import Kind
 
 from mz_engine.decoding.quantity import Duration, default_duration
-from mz_engine.model.agent_description import parsed_by
+from mz_engine.model.agent_description import NonEmpty, Pattern, RepositoryPath, doc, parsed_by
 from mz_engine.ref_names import parse_ref_name
 
 CHECKS = "checks"
@@ -453,6 +453,21 @@ class NoLearningCheck(CheckBase, frozen=True, kw_only=True, tag="no_learning"):
 Check = PathsCheck | AddedCheck | RequestCheck | ValueCheck | FirstCheck | NoLearningCheck
 
 
+class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A change of files by mz itself: first some are deleted, then some are written."""
+
+    delete: Annotated[
+        tuple[Pattern, ...], doc("Files that are deleted, but for those of `denied_paths`; patterns as in .gitignore.")
+    ] = ()
+    write: Annotated[
+        dict[RepositoryPath, NonEmpty],
+        doc(
+            "Files that are written, each with a template of pipelines/templates/edits/: `go.mod: edits/go.mod.j2`. "
+            "Paths and patterns may contain `{item}` and `{integration}`."
+        ),
+    ] = {}
+
+
 class Pipeline(PipelineStruct, frozen=True, kw_only=True):
     REPLACED: ClassVar[Mapping[str, str]] = {
         "terminal": "leave it out: how a feature ends follows from the steps under `deliver`"
@@ -471,6 +486,8 @@ class Pipeline(PipelineStruct, frozen=True, kw_only=True):
     """Name of a file that says how well a feature went."""
     checks: dict[str, Check] = {}
     """Rules of its own by name."""
+    edits: dict[str, Edit] = {}
+    """Its edits by name; those of mz.yaml with the same name take their place."""
     integration: RefName = ""
     """Name of the branch of a run into which its items are merged; may contain `{time}`. Empty: there is none."""
     cycle: Cycle | None = None

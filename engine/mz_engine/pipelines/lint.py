@@ -58,6 +58,8 @@ def lint_pipeline(
     findings += [*lint_phase.check_block_file(pipeline), *_check_rewards(pipeline, known_names.rewards)]
     findings += [*_check_own_rules(pipeline, known_names), *_check_first_uses(pipeline), *_check_kinds(pipeline)]
     findings += _check_phases_of_kinds(pipeline, known_names.rule_sets)
+    findings += lint_phase.check_edits(pipeline, pipeline.edits, known_names.templates)
+    known_names = replace(known_names, edits=known_names.edits | pipeline.edits.keys())
     for kind in pipeline.kinds:
         part = pipeline.of_kind(kind.kind)
         positions = [pipeline.phases.index(phase) for phase in part.phases]
@@ -213,9 +215,9 @@ def missing_commands(pipeline: Pipeline, config: Config) -> tuple[str, ...]:
 
 
 def missing_edits(pipeline: Pipeline, config: Config) -> tuple[str, ...]:
-    """Return the edits that the pipeline makes and that mz.yaml lacks, in the order of the text."""
+    """Return the edits that the pipeline makes, and that neither it nor mz.yaml has, in the order of the text."""
     used = dict.fromkeys(phase.edit for phase in pipeline.phases if phase.edit)
-    return tuple(name for name in used if name not in config.edits)
+    return tuple(name for name in used if name not in {**pipeline.edits, **config.edits})
 
 
 def _check_rewards(pipeline: Pipeline, all_rewards: Mapping[str, Rewards]) -> Iterator[LintFinding]:

@@ -12,9 +12,21 @@ from mz_projections.rewards.reward import Rewards
 
 from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.model.card import CardFile
-from mz_engine.model.pipeline import PERSON, STEPS, Condition, Phase, PhaseOutput, Pipeline, TagStep, kind_of, label_of
+from mz_engine.model.pipeline import (
+    PERSON,
+    STEPS,
+    Condition,
+    Edit,
+    Phase,
+    PhaseOutput,
+    Pipeline,
+    TagStep,
+    kind_of,
+    label_of,
+)
 from mz_engine.model.rules import RuleSet
 from mz_engine.path_patterns import matches
+from mz_engine.prompts.render import EDITS_FOLDER
 from mz_engine.ref_names import INTEGRATION, PLACEHOLDER, TAG_PLACEHOLDERS
 
 References = list[tuple[KeyPath, Any]]
@@ -55,7 +67,7 @@ class KnownNames(msgspec.Struct, frozen=True, kw_only=True):
     commands: frozenset[str]
     """Of mz.yaml."""
     edits: frozenset[str] = frozenset()
-    """Of mz.yaml."""
+    """Of mz.yaml, and of the pipeline."""
     rewards: Mapping[str, Rewards] = {}
     cards: Mapping[str, CardFile] = {}
     """For `role` and `needs`."""
@@ -297,6 +309,18 @@ def check_braces(route: KeyPath, text: str, allowed: Collection[str]) -> Iterato
             yield LintFinding(route, "MZ3016", message)
     if {"{", "}"} & set(PLACEHOLDER.sub("", text)):
         yield LintFinding(route, "MZ3016", "unbalanced brace", hint)
+
+
+def check_edits(pipeline: Pipeline, edits: Mapping[str, Edit], templates: Collection[str]) -> Iterator[LintFinding]:
+    """Yield MZ3016 for files of edits with a wrong placeholder in their path, MZ3008 for missing templates."""
+    names = sorted(name for name in templates if name.startswith(EDITS_FOLDER))
+    used = () if pipeline.integration else {phase.edit for phase in pipeline.phases}
+    for edit_name, path, template in ((name, *pair) for name, edit in edits.items() for pair in edit.write.items()):
+        route: KeyPath = ("edits", edit_name, "write", path)
+        yield from check_braces(route, path, {"item"} if edit_name in used else {"item", INTEGRATION})
+        if template not in names:
+            hint = did_you_mean(template, names) or f"write it to pipelines/templates/{EDITS_FOLDER}NAME.j2"
+            yield LintFinding(route, "MZ3008", f"there is no template `{template[:80]}` of an edit", hint)
 
 
 def check_outputs(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFinding]:

@@ -18,8 +18,8 @@ from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.model.config import Config, Limits
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import CoversIds, MatchingText, RuleSet
-from mz_engine.path_patterns import matches
-from mz_engine.pipelines.lint_phase import MissingBlock, check_braces
+from mz_engine.path_patterns import select
+from mz_engine.pipelines.lint_phase import LintFinding, MissingBlock, check_edits
 from mz_engine.prompts.render import EDITS_FOLDER, EditData, PromptData, template_environment
 
 if TYPE_CHECKING:
@@ -69,22 +69,16 @@ def edit_problems(
 ) -> Iterator[Diagnostic]:
     """Yield an error for each file of an edit that nothing may change (MZ2013), whose path has a wrong placeholder
     (MZ3016), or whose template is missing (MZ3008). `document` is mz.yaml."""
-    names = sorted(name for name in templates if name.startswith(EDITS_FOLDER))
-    used = () if pipeline.integration else {phase.edit for phase in pipeline.phases}
-    files = [(name, *pair) for name, edit in config.edits.items() for pair in edit.write.items()]
-    for edit_name, path, template in files:
-        route: KeyPath = ("edits", edit_name, "write", path)
-        location, key = document.location(*route), format_key_path(route)
-        for wrong in check_braces(route, path, {"item"} if edit_name in used else {"item", "integration"}):
-            message = f"`{key}`: {wrong.message}"
-            yield Diagnostic(code=wrong.code, message=message, hint=wrong.hint, location=location)
-        if matches(config.denied_paths, path):
-            message = f"`{key}`: the file is one of `denied_paths`, which nothing changes"
-            yield Diagnostic(code="MZ2013", message=message, location=location)
-        if template not in names:
-            hint = did_you_mean(template, names) or f"write it to pipelines/templates/{EDITS_FOLDER}NAME.j2"
-            message = f"`{key}`: there is no template `{template[:80]}` of an edit"
-            yield Diagnostic(code="MZ3008", message=message, hint=hint, location=location)
+    findings = [*check_edits(pipeline, config.edits, templates)]
+    for name, edit in {**pipeline.edits, **config.edits}.items():
+        for path in select(config.denied_paths, edit.write):
+            message = "the file is one of `denied_paths`, which nothing changes"
+            hint = "" if name in config.edits else f"`edits: {{{name}: {{}}}}` leaves out this edit of the pipeline"
+            findings.append(LintFinding(("edits", name, "write", path), "MZ2013", message, hint))
+    located = sorted((document.location(*finding.route).position, finding) for finding in findings)
+    for _, (route, code, message, hint, _) in located:
+        text = f"`{format_key_path(route)}`: {message}"
+        yield Diagnostic(code=code, message=text, hint=hint, location=document.location(*route))
 
 
 def misspelt_edits(config: Config, pipeline: Pipeline, document: YamlDocument) -> Iterator[Diagnostic]:

@@ -20,8 +20,8 @@ from mz_engine.decoding.yaml import decode_document, parse_yaml
 from mz_engine.effects.commands import open_checkout
 from mz_engine.effects.steps import Do, Steps
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.model.agent_description import Variable, matching
-from mz_engine.model.config import Config, Name, NonEmpty, SettingsBase
+from mz_engine.model.agent_description import NonEmpty, Variable, matching
+from mz_engine.model.config import Config, Name, SettingsBase
 from mz_engine.paths import MZ_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import FeatureWorktree
 from mz_engine.processes.environment import remove_abandoned_scratch
