@@ -131,7 +131,6 @@ def test_what_commits_share_is_read_once(tmp_path: Path, monkeypatch: pytest.Mon
     repository, counted = GitRepo(tmp_path), list[bytes]()
     old = repository.commit({f"{number}.py": f"{number}\n" for number in range(20)})
     new = repository.commit({"0.py": "new\n"})
-    monkeypatch.setattr(git_sources, "BATCH_BYTES", 5)
 
     def count_source(_: str, data: bytes) -> int:
         counted.append(data)
