@@ -15,7 +15,6 @@ from mz_cli.app.context import ProjectLog
 from mz_cli.live import tracker as tracker_module
 from mz_cli.live.tracker import Tracker
 from mz_engine.artifacts.load import load_rules
-from mz_engine.forge import github
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins, encode_pins
 from mz_engine.paths import BLOBS_FOLDER, LOG_FILE, MZ_FOLDER
@@ -356,7 +355,7 @@ def test_who_may_not_write_opens_each_issue_once(desk: Desk, monkeypatch: pytest
 
 def test_one_that_fails_keeps_no_other_from_being_shown(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_module, "PAUSE_SECONDS", 0)
-    monkeypatch.setattr(github, "TITLE_CHARS_MAX", 500)
+    monkeypatch.setattr(tracker_module, "TITLE_CHARS_MAX", 500)
     desk.add("t1", title="x" * 300)
     desk.add("t2")
     for _ in range(3):

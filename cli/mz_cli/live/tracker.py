@@ -9,17 +9,7 @@ from time import monotonic
 
 from mz_engine.backlog.listed import Issue
 from mz_engine.decide.items import may_begin_again
-from mz_engine.forge.github import (
-    ABANDONED,
-    FAILED,
-    IN_PROGRESS,
-    MERGED,
-    READY,
-    TRACKER_LABEL,
-    GhForge,
-    TrackedIssue,
-    inert,
-)
+from mz_engine.forge.github import GhForge, inert
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins
 from mz_engine.ports import RemoteError
@@ -35,6 +25,12 @@ from mz_cli.app.context import ProjectLog
 from mz_cli.live.issue_reports import comment_text
 from mz_cli.terminal.text import single_line, strip_escapes
 
+TRACKER_LABEL, READY, IN_PROGRESS = "mz", "mz:ready", "mz:in-progress"
+FAILED, ABANDONED, MERGED = "mz:failed", "mz:abandoned", ""
+"""Labels of states; MERGED has none."""
+STATE_LABELS = frozenset({READY, IN_PROGRESS, FAILED, ABANDONED})
+TITLE_CHARS_MAX, BODY_CHARS_MAX = 250, 60_000
+"""GitHub's are 256 and 65,536."""
 PAUSE_SECONDS = 60
 """How long nothing is written after a failure."""
 LISTED_WITHIN = timedelta(seconds=GhForge.timeout_seconds + 30)
@@ -105,28 +101,20 @@ class Tracker:
     def _show(self, view: RunView, item: ItemAdded, label: str) -> bool:
         """Write an item's issue. Return False as long as nobody can tell whether there is one."""
         listed = self._listed  # First: who cannot read issues requests none.
-        feature, shown, (numbers, requests) = item.feature, view.find_feature(item.feature), self._issues(view.run)
-        has_ended = label in (FAILED, ABANDONED, MERGED)
-        wanted = TrackedIssue(
-            mark=f"<!-- mz {view.run}/{feature} -->",
-            title=self._inert(single_line(self._log.load_text(item.title))),
-            body=self._body(view.run, item, numbers),
-            label=label,
-            comment=comment_text(view.run, shown, "abandoned" * (label == ABANDONED)) if shown and has_ended else "",
-        )
-        number = numbers.get(feature)
+        feature, (numbers, requests) = item.feature, self._issues(view.run)
+        mark, number = f"<!-- mz {view.run}/{feature} -->", numbers.get(feature)
         if number is None:
-            issue = self._find_or_open(view.run, feature, wanted, requests.get(feature))
+            issue = self._find_or_open(view.run, item, label, mark, numbers, requests.get(feature))
             if issue is None:
                 return False
             number = issue.number
         else:
             issue = listed.get(number)
-            if issue is None or wanted.changes(issue):
+            if issue is None or label_changes(issue, label):
                 issue = self._forge.change_issue(number)  # People may have changed it since.
-        if issue and (changes := wanted.changes(issue)):
-            if wanted.comment:
-                self._forge.report(number, wanted.mark, wanted.comment)
+        if issue and (changes := label_changes(issue, label)):
+            if (shown := view.find_feature(feature)) and label in (FAILED, ABANDONED, MERGED):
+                self._forge.report(number, mark, comment_text(view.run, shown, "abandoned" * (label == ABANDONED)))
             issue = self._forge.change_issue(number, changes)
         if issue:
             listed[number] = issue
@@ -136,28 +124,34 @@ class Tracker:
         return True
 
     def _find_or_open(
-        self, run: str, feature: FeatureId, wanted: TrackedIssue, requested: datetime | None
+        self,
+        run: str,
+        item: ItemAdded,
+        label: str,
+        mark: str,
+        numbers: Mapping[FeatureId, int],
+        requested: datetime | None,
     ) -> Issue | None:
         """Return the issue that an earlier request has opened, else a new one; None: there may be one that is not yet
         listed."""
-        issue = self._forge.find_issue(wanted.mark, requested - CLOCKS_DIFFER) if requested else None
+        feature, stream, repository = item.feature, tracker_stream(run), self._forge.repository or ""
+        issue = self._forge.find_issue(mark, requested - CLOCKS_DIFFER) if requested else None
         if requested and issue is None and datetime.now(UTC) < requested + LISTED_WITHIN:
             self._tell(f"the issue of {feature} may be open already; it is looked up again before one is opened")
             return None
-        stream, repository = tracker_stream(run), self._forge.repository or ""
         if issue is None:
+            needs = [f"{name} (#{numbers[name]})" if name in numbers else name for name in item.depends_on]
+            body = "\n\n".join((
+                self._inert(strip_escapes(self._log.load_text(item.body))),
+                *([f"Depends on: {', '.join(needs)}"] if needs else []),
+                f"Proposed by `{item.made_by}` in the run `{run}`; more: `mz show {feature}`",
+            ))  # fmt: skip
+            title = self._inert(single_line(self._log.load_text(item.title)))[:TITLE_CHARS_MAX]
+            labels = sorted({TRACKER_LABEL, label} - {MERGED})
             self._log.append(IssueRequested(feature=feature, repository=repository), stream)
-            issue = self._forge.open_issue(wanted)
+            issue = self._forge.open_issue(title, f"{body[:BODY_CHARS_MAX]}\n\n{mark}", labels)
         self._log.append(IssueOpened(feature=feature, issue=f"{repository}#{issue.number}"), stream)
         return issue
-
-    def _body(self, run: str, item: ItemAdded, numbers: Mapping[FeatureId, int]) -> str:
-        needs = [f"{name} (#{numbers[name]})" if name in numbers else name for name in item.depends_on]
-        return "\n\n".join((
-            self._inert(strip_escapes(self._log.load_text(item.body))),
-            *([f"Depends on: {', '.join(needs)}"] if needs else []),
-            f"Proposed by `{item.made_by}` in the run `{run}`; more: `mz show {item.feature}`",
-        ))  # fmt: skip
 
     def _inert(self, text: str) -> str:
         """Return a text of an agent without secrets, and without what notifies people or refers to issues."""
@@ -178,3 +172,13 @@ def state_label(track: FeatureTrack, state: RunState, pins: Pins) -> str:
     if track.has_ended:
         return READY if may_begin_again(track, pins) and state.closing is None else FAILED
     return IN_PROGRESS if track.admitted else READY
+
+
+def label_changes(issue: Issue, label: str) -> dict[str, object]:
+    """Return the fields of an issue that are to change so that it shows a state. One that a person closed stays closed.
+    Labels are the same in any case."""
+    names = {name.name.lower(): name.name for name in issue.labels}
+    wanted = names.keys() - STATE_LABELS | {TRACKER_LABEL, label} - {MERGED}
+    labels = sorted(names.get(name, name) for name in wanted)
+    changes: dict[str, object] = {"labels": labels} if wanted != names.keys() else {}
+    return {**changes, "state": "closed"} if issue.is_open and label in (ABANDONED, MERGED) else changes

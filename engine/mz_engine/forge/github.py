@@ -13,7 +13,7 @@ import pathlib
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import count
@@ -77,11 +77,6 @@ ERROR_MARK = "##[error]"
 """Start of the line that ends a failed step."""
 
 
-TRACKER_LABEL, READY, IN_PROGRESS = "mz", "mz:ready", "mz:in-progress"
-FAILED, ABANDONED, MERGED = "mz:failed", "mz:abandoned", ""
-STATE_LABELS = frozenset({READY, IN_PROGRESS, FAILED, ABANDONED})
-TITLE_CHARS_MAX, BODY_CHARS_MAX = 250, 60_000
-"""GitHub's are 256 and 65,536."""
 ACTIVE_TEXT = re.compile(
     r"(@(?=\w)|#(?=\d)|\bGH\\?-(?=\d)|/(?:issues|pull|discussions)/(?=\d)|<(?=!--)|&(?=#|commat;|num;))", re.IGNORECASE
 )
@@ -134,29 +129,6 @@ class Account(msgspec.Struct, frozen=True):
 class IssueComment(msgspec.Struct, frozen=True):
     id: int
     body: str | None = None
-
-
-class TrackedIssue(msgspec.Struct, frozen=True, kw_only=True):
-    """What an issue of the tracker is to be: title and body when it is opened, which people may then change; the others
-    at any time."""
-
-    mark: str
-    """A line of the body that no other issue has."""
-    title: str
-    body: str
-    label: str
-    """One of STATE_LABELS, or MERGED: none."""
-    comment: str
-    """Written when something else changes; empty: none is."""
-
-    def changes(self, issue: Issue) -> dict[str, object]:
-        """Return the fields of an issue that are to change. One that a person closed stays closed. Labels are the same
-        in any case."""
-        names = {label.name.lower(): label.name for label in issue.labels}
-        wanted = names.keys() - STATE_LABELS | {TRACKER_LABEL, self.label} - {""}
-        labels = sorted(names.get(name, name) for name in wanted)
-        changes: dict[str, object] = {"labels": labels} if wanted != names.keys() else {}
-        return {**changes, "state": "closed"} if issue.is_open and self.label in (ABANDONED, MERGED) else changes
 
 
 class ReviewComment(msgspec.Struct, frozen=True, kw_only=True):
@@ -325,12 +297,10 @@ class GhForge:
         listed = self._list(list[Issue], "issues", state="all", since=f"{since:%FT%TZ}", **order)
         return next((issue for issue in listed if mark in (issue.body or "").splitlines()), None)
 
-    def open_issue(self, wanted: TrackedIssue) -> Issue:
+    def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
         """Open an issue. The caller calls `find_issue` if this fails."""
-        body = f"{wanted.body[:BODY_CHARS_MAX]}\n\n{wanted.mark}"
-        labels = sorted({TRACKER_LABEL, wanted.label} - {""})
-        fields = {"title": wanted.title[:TITLE_CHARS_MAX], "body": body, "labels": labels}
-        reply = self._call_api("issues", "--method", "POST", "--input", "-", stdin=json.dumps(fields))
+        fields = json.dumps({"title": title, "body": body, "labels": labels})
+        reply = self._call_api("issues", "--method", "POST", "--input", "-", stdin=fields)
         return decode_reply(Issue, "gh api", reply.stdout)
 
     def change_issue(self, number: int, changes: Mapping[str, object] = {}) -> Issue | None:
