@@ -39,6 +39,7 @@ from tests.cli.stored_run import RUN, START_US, StoredRun
 from tests.support.views import CALL, question
 
 GOING = f"mz resume {RUN}"
+LOG_IN = "Log in again, as `mz doctor` says; then `mz resume`."
 EVENT = f"{feature_stream(RUN, 'audit')}@6"
 QUESTION = question(QuestionKind.BLOCKER, "agent-blocker", "prd", detail=Digest("0"), since_us=1, event_ref=EVENT)
 AUDIT = FeatureView(feature="audit", status="waiting", question=QUESTION)
@@ -225,9 +226,10 @@ def test_a_broken_template_needs_a_new_run() -> None:
 def test_what_the_agent_said_is_shown_of_what_is_held_for_it() -> None:
     call = replace(CALL, phase="write", feature="a", problem="auth-failure", detail=Digest(""))
     view = FeatureView(feature="a", status="held", hold=Hold.FATAL, code="auth-failure", calls=(call,))
-    assert summary(a_run(view, status="halted")) == (("a: held (auth-failure): Which one?", GOING),)
+    assert summary(a_run(view, status="halted")) == ((f"a: held (auth-failure): Which one?. {LOG_IN}", GOING),)
     other = replace(view, code="worktree-lost")
-    assert summary(a_run(other, status="halted"))[0][0] == "a: held (worktree-lost)"
+    text = "a: held (worktree-lost). mz builds it again; `mz resume`."
+    assert summary(a_run(other, status="halted"))[0][0] == text
 
 
 def test_what_is_held_for_its_branch_says_what_to_do() -> None:

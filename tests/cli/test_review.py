@@ -164,7 +164,9 @@ def test_what_is_held_says_why_and_what_helps(mz: Mz, stored_run: StoredRun) -> 
     )
     shown = decoded(mz("review", "show", "later", "--json"))
     assert (shown["question"], shown["hint"]) == (None, f"mz resume {stored_run.run}")
-    assert shown["halt"] == "later: held (auth-failure): Invalid API key"
+    assert shown["halt"] == (
+        "later: held (auth-failure): Invalid API key. Log in again, as `mz doctor` says; then `mz resume`."
+    )
     assert f"There is no open question.\n{shown['halt']}\n  {shown['hint']}\n" in mz("review", "show", "later").out
 
 

@@ -204,9 +204,10 @@ def _feature_action(run: RunView, feature: FeatureView, context: RunContext) -> 
     elif feature.status == "held" and feature.code in OWN_PROBLEMS:
         yield f"{reason}: {' '.join(PROBLEMS[feature.code])}", next_command(run.run, feature, context) or resume
     elif next_command(run.run, feature, context):
-        call = feature.calls[-1] if feature.calls else None
-        explains = feature.hold is Hold.FATAL and call is not None and call.problem == feature.code
-        yield f"{reason}{_detail_suffix(call.detail if call and explains else None, context)}", resume
+        call = feature.calls[-1] if feature.calls and feature.hold is Hold.FATAL else None
+        detail = _detail_suffix(call.detail if call and call.problem == feature.code else None, context)
+        remedy = PROBLEMS.get(feature.code, ("", ""))[1] if feature.hold is Hold.FATAL else ""
+        yield ". ".join(filter(None, (f"{reason}{detail.rstrip('.')}", remedy))), resume
 
 
 def _detail_suffix(detail: Digest | None, context: RunContext) -> str:
