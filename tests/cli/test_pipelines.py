@@ -163,7 +163,7 @@ def test_a_copy_passes_the_lint(home: Path, mz: Mz, texts: tuple[str, ...]) -> N
 def test_a_copy_with_its_material_renders_the_same_prompts(home: Path, mz: Mz, name: str) -> None:
     commands(home, "build", "lint", "test", "integration", "regression", "secrets")
     with (home / "mz.yaml").open("a") as settings:
-        settings.write("edits: {seed: {}, tracker: {}}\n")
+        settings.write("edits: {seed: {}}\n")
     give_template(home, "partials/notes.md.j2", "a person's own")
     before = load_pipeline_files(home)
     answer = decoded(mz("pipelines", "copy", name, "--json"))

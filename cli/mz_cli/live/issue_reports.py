@@ -73,30 +73,23 @@ class IssueReports:
             except Exception as error:  # Whatever it is, the run and later comments do not depend on it.
                 self._show_text(f"not written on issues: {error}")
 
-    def _comment(self, run: str, feature: str) -> None:
-        if issue := self._issue_of(run, feature):
-            try:
-                self._write(run, feature, issue)
-            except RemoteError as error:
-                self._show_text(f"no comment on {issue}: {error}")
-
-    def _issue_of(self, run: str, feature: str) -> str:
-        """Return the issue of a feature that has started; empty if there is none."""
-        first = next(iter(self._log.store.read(feature_stream(run, feature))), None)
+    def _comment(self, run: str, name: str) -> None:
+        """Comment on the issue of a feature that has started and has one."""
+        first = next(iter(self._log.store.read(feature_stream(run, name))), None)
         if first is None or first.is_forked_copy or not isinstance(first.event, FeatureStarted):
-            return ""
-        return first.event.issue
-
-    def _write(self, run: str, name: str, issue: str) -> None:
+            return
+        issue, feature = first.event.issue, self._log.view(run).find_feature(name) if first.event.issue else None
+        if feature is None or self._written.get(issue) == (text := comment_text(run, feature)):
+            return
         from mz_engine.forge.github import GhForge  # Runs without issues start faster without it.
 
-        feature = self._log.view(run).find_feature(name)
-        text = comment_text(run, feature) if feature else ""
-        if text and self._written.get(issue) != text:
-            repository, _, number = issue.partition("#")
+        repository, _, number = issue.partition("#")
+        try:
             forge = GhForge(self._log.root, "", self._environment, repository)
             forge.report(int(number), f"<!-- mz {run}/{name} -->", text)
             self._written[issue] = text
+        except RemoteError as error:
+            self._show_text(f"no comment on {issue}: {error}")
 
 
 def comment_text(run: str, feature: FeatureView, state: str = "") -> str:

@@ -16,7 +16,7 @@ from mz_engine.decoding.text_file import read_text
 from mz_engine.decoding.yaml import format_yaml
 from mz_engine.errors.diagnostics import Diagnostic, Exit, MzError, format_diagnostic
 from mz_engine.model.config import Config
-from mz_engine.pipelines.lint import missing_commands, missing_edits
+from mz_engine.pipelines.lint import missing_commands
 from mz_engine.pipelines.lint_phase import KnownNames
 from mz_engine.pipelines.load import (
     PIPELINE_SUFFIXES,
@@ -358,15 +358,15 @@ def create_pipeline(command: str, name: str, origin: str | None, as_json: bool, 
         raise MzError("MZ2013", str(error), hint="such as `mz pipelines new mine`") from error
     root = project_root(Path.cwd())
     config, file = load_settings(root), f"{PIPELINES_FOLDER}/{name}.yaml"
-    left_out, edits, texts = tuple[str, ...](), tuple[str, ...](), dict[str, str]()
+    left_out, texts = tuple[str, ...](), dict[str, str]()
     if not origin:
         text = starter_pipeline(name, config.commands)
     else:
         source = find_source(origin, root)
         definition, _ = source.parse()
         if source.built_in:
-            left_out, edits = missing_commands(definition, config), missing_edits(definition, config)
-        text = rename_pipeline(source.text, name, origin, left_out, edits)
+            left_out = missing_commands(definition, config)
+        text = rename_pipeline(source.text, name, origin, left_out)
         texts = built_in_material(definition) if with_material else {}
     material = tuple(path for path in texts if not (root / path).exists())
     create_file(root / file, file, text)
@@ -382,8 +382,6 @@ def create_pipeline(command: str, name: str, origin: str | None, as_json: bool, 
     print_line(f"created {file}; select it with `pipeline: {name}` in mz.yaml", *created)
     if left_out:
         print_note(f"omitted, because mz.yaml does not define the command: steps that run {', '.join(left_out)}")
-    if edits:
-        print_note(f"omitted, because mz.yaml does not define it: the edit {', '.join(edits)}")
     print_note(*map(format_diagnostic, diagnostics))
 
 

@@ -44,6 +44,7 @@ from mz_engine.model.rules import FieldRule, RuleSet
 from mz_engine.path_patterns import matches
 from mz_engine.pipelines import lint_phase
 from mz_engine.pipelines.lint_phase import KnownNames, LintFinding, artifacts_of, conditions_of, entries_of, producer_of
+from mz_engine.pipelines.material import check_edits
 from mz_engine.ref_names import PLACEHOLDER
 
 
@@ -58,7 +59,7 @@ def lint_pipeline(
     findings += [*lint_phase.check_block_file(pipeline), *_check_rewards(pipeline, known_names.rewards)]
     findings += [*_check_own_rules(pipeline, known_names), *_check_first_uses(pipeline), *_check_kinds(pipeline)]
     findings += _check_phases_of_kinds(pipeline, known_names.rule_sets)
-    findings += lint_phase.check_edits(pipeline, pipeline.edits, known_names.templates)
+    findings += check_edits(pipeline, pipeline.edits, known_names.templates)
     known_names = replace(known_names, edits=known_names.edits | pipeline.edits.keys())
     for kind in pipeline.kinds:
         part = pipeline.of_kind(kind.kind)
@@ -212,12 +213,6 @@ def missing_commands(pipeline: Pipeline, config: Config) -> tuple[str, ...]:
     """Return the commands that the pipeline runs and that mz.yaml lacks, in the order of the text."""
     used = dict.fromkeys(name for phase in pipeline.phases for _, name in lint_phase.commands_of(phase))
     return tuple(name for name in used if name and name not in config.commands)
-
-
-def missing_edits(pipeline: Pipeline, config: Config) -> tuple[str, ...]:
-    """Return the edits that the pipeline makes, and that neither it nor mz.yaml has, in the order of the text."""
-    used = dict.fromkeys(phase.edit for phase in pipeline.phases if phase.edit)
-    return tuple(name for name in used if name not in {**pipeline.edits, **config.edits})
 
 
 def _check_rewards(pipeline: Pipeline, all_rewards: Mapping[str, Rewards]) -> Iterator[LintFinding]:

@@ -12,21 +12,9 @@ from mz_projections.rewards.reward import Rewards
 
 from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.model.card import CardFile
-from mz_engine.model.pipeline import (
-    PERSON,
-    STEPS,
-    Condition,
-    Edit,
-    Phase,
-    PhaseOutput,
-    Pipeline,
-    TagStep,
-    kind_of,
-    label_of,
-)
+from mz_engine.model.pipeline import PERSON, STEPS, Condition, Phase, PhaseOutput, Pipeline, TagStep, kind_of, label_of
 from mz_engine.model.rules import RuleSet
 from mz_engine.path_patterns import matches
-from mz_engine.prompts.render import EDITS_FOLDER
 from mz_engine.ref_names import INTEGRATION, PLACEHOLDER, TAG_PLACEHOLDERS
 
 References = list[tuple[KeyPath, Any]]
@@ -246,9 +234,9 @@ def check_references(phase: Phase, known_names: KnownNames, own_rules: Collectio
 
 
 def check_commands(phase: Phase, known_names: KnownNames, built_in: bool) -> Iterator[LintFinding]:
-    """Yield MZ3009 for commands and edits that mz.yaml lacks; built-in pipelines offer their edits, and need none."""
+    """Yield MZ3009 for commands that mz.yaml lacks, and edits that the pipeline lacks too."""
     uses = [(route, "command", name) for route, name in commands_of(phase)]
-    uses += [(("edit",), "edit", phase.edit)] if phase.edit is not None and not built_in else []
+    uses += [(("edit",), "edit", phase.edit)] if phase.edit is not None else []
     for route, kind, name in uses:
         if name and name not in (known_names.commands if kind == "command" else known_names.edits):
             value = "COMMAND LINE" if kind == "command" else "{delete: [PATTERN], write: {FILE: TEMPLATE}}"
@@ -309,18 +297,6 @@ def check_braces(route: KeyPath, text: str, allowed: Collection[str]) -> Iterato
             yield LintFinding(route, "MZ3016", message)
     if {"{", "}"} & set(PLACEHOLDER.sub("", text)):
         yield LintFinding(route, "MZ3016", "unbalanced brace", hint)
-
-
-def check_edits(pipeline: Pipeline, edits: Mapping[str, Edit], templates: Collection[str]) -> Iterator[LintFinding]:
-    """Yield MZ3016 for files of edits with a wrong placeholder in their path, MZ3008 for missing templates."""
-    names = sorted(name for name in templates if name.startswith(EDITS_FOLDER))
-    used = () if pipeline.integration else {phase.edit for phase in pipeline.phases}
-    for edit_name, path, template in ((name, *pair) for name, edit in edits.items() for pair in edit.write.items()):
-        route: KeyPath = ("edits", edit_name, "write", path)
-        yield from check_braces(route, path, {"item"} if edit_name in used else {"item", INTEGRATION})
-        if template not in names:
-            hint = did_you_mean(template, names) or f"write it to pipelines/templates/{EDITS_FOLDER}NAME.j2"
-            yield LintFinding(route, "MZ3008", f"there is no template `{template[:80]}` of an edit", hint)
 
 
 def check_outputs(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[LintFinding]:

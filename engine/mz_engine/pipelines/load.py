@@ -236,19 +236,13 @@ def starter_pipeline(name: str, commands: Collection[str]) -> str:
     return template.render(name=name, commands=commands, gates=gates)
 
 
-def rename_pipeline(
-    text: str, name: str, origin: str, left_out: Collection[str] = (), edits: Collection[str] = ()
-) -> str:
+def rename_pipeline(text: str, name: str, origin: str, left_out: Collection[str] = ()) -> str:
     """Return the text of a pipeline under another name, with a new first comment, and without the steps that run
-    commands (`left_out`) or make `edits` that mz.yaml lacks: in the repository's own they would be errors."""
+    commands (`left_out`) that mz.yaml lacks: in the repository's own they would be errors."""
     comment = f"# Copied from {origin}. `mz pipelines lint {name}` checks it.\n"
     if left_out:
         comment += f"# Without the steps of {origin} that run {', '.join(left_out)}: mz.yaml has no such command.\n"
-    if edits:
-        comment += f"# Without the edits {', '.join(edits)}: mz.yaml has none of that name.\n"
     text = NAME_LINE.sub(f"{comment}pipeline: {name}", text, 1)
     for command in left_out:
         text = re.sub(rf"(?:, )?\{{run: {re.escape(command)}(?:,[^{{}}]*)?\}}", "", text)
-    for edit in edits:
-        text = re.sub(rf"(?m)^ +edit: {re.escape(edit)}\n", "", text)
     return text.replace("[, ", "[")

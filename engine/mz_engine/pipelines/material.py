@@ -16,10 +16,10 @@ from mz_engine.decoding.structs import KeyPath, did_you_mean, format_key_path, s
 from mz_engine.decoding.yaml import YamlDocument
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.model.config import Config, Limits
-from mz_engine.model.pipeline import Pipeline
+from mz_engine.model.pipeline import Edit, Pipeline
 from mz_engine.model.rules import CoversIds, MatchingText, RuleSet
 from mz_engine.path_patterns import select
-from mz_engine.pipelines.lint_phase import LintFinding, MissingBlock, check_edits
+from mz_engine.pipelines.lint_phase import LintFinding, MissingBlock, check_braces
 from mz_engine.prompts.render import EDITS_FOLDER, EditData, PromptData, template_environment
 
 if TYPE_CHECKING:
@@ -62,6 +62,18 @@ def check_template(file: str, name: str, text: str, template_names: Collection[s
         yield Diagnostic(
             code="MZ3017", message=message, hint=hint, location=SourceLocation(file, find_line(text, name))
         )
+
+
+def check_edits(pipeline: Pipeline, edits: Mapping[str, Edit], templates: Collection[str]) -> Iterator[LintFinding]:
+    """Yield MZ3016 for files of edits with a wrong placeholder in their path, MZ3008 for missing templates."""
+    names = sorted(name for name in templates if name.startswith(EDITS_FOLDER))
+    used = () if pipeline.integration else {phase.edit for phase in pipeline.phases}
+    for edit_name, path, template in ((name, *pair) for name, edit in edits.items() for pair in edit.write.items()):
+        route: KeyPath = ("edits", edit_name, "write", path)
+        yield from check_braces(route, path, {"item"} if edit_name in used else {"item", "integration"})
+        if template not in names:
+            hint = did_you_mean(template, names) or f"write it to pipelines/templates/{EDITS_FOLDER}NAME.j2"
+            yield LintFinding(route, "MZ3008", f"there is no template `{template[:80]}` of an edit", hint)
 
 
 def edit_problems(
