@@ -100,7 +100,7 @@ def matches(patterns: Sequence[str], path: str) -> bool:
 def _matches(patterns: tuple[str, ...], path: str) -> bool:
     parts = _encode(path).split(b"/")
     directories = [b"/".join(parts[:count]) for count in range(1, len(parts))]
-    for pattern in reversed(_compiled(patterns)):
+    for pattern in reversed(parse_gitignore(_encode("\n".join(patterns)))):
         if pattern.matches(_encode(path), False) or any(pattern.matches(directory, True) for directory in directories):
             return not pattern.is_negative
     return False
@@ -111,11 +111,6 @@ def select(patterns: Sequence[str], paths: Iterable[P]) -> tuple[P, ...]:
     return tuple(path for path in paths if matches(patterns, path))
 
 
-@lru_cache(maxsize=256)
-def _compiled(patterns: tuple[str, ...]) -> tuple[IgnorePattern, ...]:
-    return parse_gitignore(_encode("\n".join(patterns)))
-
-
 def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
@@ -124,26 +119,22 @@ def _encode(text: str) -> bytes:
 def parse_gitignore(text: bytes) -> tuple[IgnorePattern, ...]:
     """Return the patterns of one `.gitignore` in order, without those that can match nothing."""
     lines = text.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    return tuple(filter(None, (_parse_line(_trim(line.removesuffix(b"\r"))) for line in lines)))
+    return tuple(filter(None, (_parse_line(line.removesuffix(b"\r")) for line in lines)))
 
 
 def _parse_line(line: bytes) -> IgnorePattern | None:
-    if not line or line.startswith(b"#"):
+    if line.startswith(b"#"):
         return None
-    negative = line.startswith(b"!")
-    body = line[1:] if negative else line
+    body = line.rstrip(b" ")
+    if body != line and (len(body) - len(body.rstrip(b"\\"))) % 2:
+        body += b" "  # A backslash keeps one trailing space.
+    negative = body.startswith(b"!")
+    body = body[1:] if negative else body
     directory_only = body.endswith(b"/")
     body = body[:-1] if directory_only else body
     basename_only = b"/" not in body
     regex = translate_glob(body.removeprefix(b"/"), crossing=basename_only)
     return IgnorePattern(negative, directory_only, basename_only, regex) if body and regex else None
-
-
-def _trim(line: bytes) -> bytes:
-    """Remove trailing spaces, but not one that is escaped by a backslash."""
-    bare = line.rstrip(b" ")
-    is_escaped = bare != line and (len(bare) - len(bare.rstrip(b"\\"))) % 2
-    return bare + b" " if is_escaped else bare
 
 
 @lru_cache(maxsize=256)

@@ -81,7 +81,10 @@ def classify(call_end: CallEnd, patterns: ProblemPatterns) -> Problem | None:
     if call_end.own_problem is not None:
         return call_end.own_problem
     if call_end.ending == "success":
-        return _find_blocker(call_end.text, patterns)
+        # These patterns use look-behind, which RE2 lacks; they are ours, so `re` is safe.
+        pairs = ((line, expression) for line in _unquoted_lines(call_end.text) for expression in patterns.blocker)
+        is_blocked = any(re.search(expression, line, re.IGNORECASE) for line, expression in pairs)
+        return Problem(kind=ProblemClass.NEEDS_PERSON, code="agent-blocker") if is_blocked else None
     described = _find_by_text(call_end, patterns.described)
     if described is not None:
         return _problem_of(described, call_end)
@@ -119,14 +122,6 @@ def _find_wait_seconds(text: str) -> int | None:
     for line in reversed(_last_lines(text)):
         if match := _WAIT.search(line):
             return int(match[1]) * _SECONDS_BY_UNIT[(match[2] or "s")[0].lower()]
-    return None
-
-
-def _find_blocker(text: str, patterns: ProblemPatterns) -> Problem | None:
-    # These patterns use look-behind, which RE2 lacks; they are ours, so `re` is safe.
-    expressions = patterns.blocker
-    if any(re.search(expression, line, re.IGNORECASE) for line in _unquoted_lines(text) for expression in expressions):
-        return Problem(kind=ProblemClass.NEEDS_PERSON, code="agent-blocker")
     return None
 
 

@@ -209,7 +209,10 @@ class Adapter:
         match = self.version_pattern.search(bytes(output.stdout))
         if match and end.exit == 0:
             return match[self.version_pattern.groups].decode(), ""
-        return "", f"{_describe_end(end)}; {_describe_output(output, environment)}"
+        text = bytes(output.stdout.strip() or output.stderr.strip()).decode("utf-8", "replace")
+        lines = Secrets(environment_secrets(environment)).redact(text).splitlines()
+        printed = f": {lines[0][:LINE_SHOWN_CHARS_MAX]}" if lines else " nothing"
+        return "", f"{_describe_end(end)}; it printed{printed}"
 
     def has_login(self, environment: Mapping[str, str]) -> bool:
         """Return True if the environment has a key. Adapters of programs with a login of their own extend it."""
@@ -304,10 +307,3 @@ def _describe_end(end: ProcessEnd) -> str:
             return "killed from outside"
         case _:
             return end.detail or end.reason.value
-
-
-def _describe_output(output: CapturedOutput, environment: Mapping[str, str]) -> str:
-    """Return the first line of the output, redacted; of standard error if standard output is empty."""
-    text = bytes(output.stdout.strip() or output.stderr.strip()).decode("utf-8", "replace")
-    lines = Secrets(environment_secrets(environment)).redact(text).splitlines()
-    return f"it printed: {lines[0][:LINE_SHOWN_CHARS_MAX]}" if lines else "it printed nothing"

@@ -19,7 +19,7 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 
 import msgspec
@@ -128,14 +128,6 @@ def make_missing(own: OwnPaths) -> None:
     for path in own.files:
         if not path.exists():
             path.write_bytes(b"{}\n")
-
-
-def copy_members(source: pathlib.Path, copy: pathlib.Path, names: Collection[str]) -> None:
-    """Write the members of these names to a copy of a JSON object, whose other members stay. Raises OSError."""
-    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    is_small = copy.is_file() and copy.stat().st_size <= LOGIN_BYTES_MAX
-    members = {name: value for name, value in load_object(source).items() if name in names}
-    copy.write_text(json.dumps({**(load_object(copy) if is_small else {}), **members}))
 
 
 def read_changed(folder: pathlib.Path, name: pathlib.Path) -> tuple[bytes, int]:
@@ -300,7 +292,10 @@ class AgentProcesses(WorktreeProcesses):
             mounts.append(Mount(path, "kept" if path in own.folders else "write", kept))
         for path, names in own.files.items():
             copy = agent_folder(self._root, spec.worktree, path)
-            copy_members(path, copy, names)
+            copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            is_small = copy.is_file() and copy.stat().st_size <= LOGIN_BYTES_MAX
+            members = {name: value for name, value in load_object(path).items() if name in names}
+            copy.write_text(json.dumps({**(load_object(copy) if is_small else {}), **members}))
             mounts.append(Mount(path, "write", copy if can_hide() else None))
         others = (path for path in own.logins if not any(is_below(path, folder) for folder in own.folders))
         mounts += [Mount(path, "read") for path in others]

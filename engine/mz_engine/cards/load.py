@@ -26,7 +26,8 @@ TOKENS_WARNED, TOKENS_MAX = 125, 200
 
 def load_cards(root: Path) -> dict[str, CardFile]:
     """Return all cards by name, sorted; a card of the repository hides a built-in one."""
-    cards = {card.name: card for folder in (BUILT_IN, root / CARDS_FOLDER) for card in _cards_below(folder)}
+    folders = (folder for top in (BUILT_IN, root / CARDS_FOLDER) if top.is_dir() for folder in top.iterdir())
+    cards = {folder.name: _load_card(folder) for folder in folders if os.path.lexists(folder / CARD_FILE)}
     return dict(sorted(cards.items()))
 
 
@@ -36,12 +37,6 @@ def read_persona(card: CardFile) -> str:
     if path is None:
         return ""
     return read_text(Path(card.folder) / path, f"{card.file.removesuffix(CARD_FILE)}{path}")
-
-
-def _cards_below(folder: Path) -> Iterator[CardFile]:
-    if folder.is_dir():
-        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
-        yield from (_load_card(folder / name) for name in names if os.path.lexists(folder / name / CARD_FILE))
 
 
 def _load_card(folder: Path) -> CardFile:

@@ -231,17 +231,13 @@ class _ValueBuilder:
             case "bool":
                 return text.lower() == "true"
             case "int":
-                return self.integer(node)
+                base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+                if len(text) <= 20 and abs(number := int(text, base)) <= INTEGER_MAX:
+                    return number
+                return self.reject(node, "the number is too big", "put quotes around it if it is text")
             case "float":
                 return float(text)
         return text
-
-    def integer(self, node: ScalarNode) -> object:
-        text = node.value
-        base = {"0o": 8, "0x": 16}.get(text[:2], 10)
-        if len(text) <= 20 and abs(number := int(text, base)) <= INTEGER_MAX:
-            return -number if text.startswith("-") and number > 0 else number
-        return self.reject(node, "the number is too big", "put quotes around it if it is text")
 
     def reject(self, node: Node, message: str, hint: str) -> object:
         location = _location(self.name, node.start_mark)

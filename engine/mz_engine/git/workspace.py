@@ -21,7 +21,6 @@ from mz_events.names import Commit, Path
 
 from mz_engine.git import content as git_content
 from mz_engine.git import repository as git_repository
-from mz_engine.git import user_refs
 from mz_engine.git.checkouts import CHECKOUT_NAME, Checkouts, copy_made, environment_digest, is_checkout
 from mz_engine.git.content import SUBMODULE, FileHash, TreeListing, WorktreeScan, display_path, event_path
 from mz_engine.git.files import (
@@ -380,14 +379,14 @@ class GitWorkspace:
 
     def advance(self, branch: str, old: Commit, commit: Commit) -> Commit | None:
         with self._advance_lock:
-            now = user_refs.move_forward(self._git, branch, old, commit)
+            now = git_repository.move_forward(self._git, branch, old, commit)
         return None if now is not None and is_ancestor(self._git, commit, now) else now or old
 
     def tagged(self, name: str) -> Commit | None:
-        return user_refs.commit_of(self._git, f"refs/tags/{name}")
+        return git_repository.commit_of(self._git, f"refs/tags/{name}")
 
     def tag(self, name: str, commit: Commit) -> None:
-        user_refs.make_tag(self._git, name, commit)
+        git_repository.make_tag(self._git, name, commit)
 
     def close_branch(self, worktree: FeatureWorktree, head: Commit) -> None:
         self._git_worktree(worktree).close_branch(head)
@@ -423,7 +422,7 @@ class GitWorkspace:
             with self._fetch_lock:
                 if remote_commit := git_repository.fetch(self._git, remote, branch):
                     return remote_commit
-        return user_refs.commit_of(self._git, f"refs/heads/{branch}")
+        return git_repository.commit_of(self._git, f"refs/heads/{branch}")
 
     def push(self, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
         git_repository.push(self._git, remote, branch, commit, old)

@@ -223,10 +223,10 @@ class GitWorktree:
         oid, _, checked_out_at = branch.partition(" ")
         if (oid and oid != start) or (checked_out_at and checked_out_at != str(self.path)):
             position = f"checked out in {checked_out_at}" if checked_out_at else f"at {oid[:12]}"
-            run = self._creating_run(oid)
+            trailer = self._git.run("log", "-1", "--format=%(trailers:key=Mz-Key,valueonly)", oid, check=False).text
             cause, clean = "if an earlier run left it", "mz clean"
-            if run:
-                cause, clean = f"the run {run} created it", f"mz clean {run}"
+            if creator := re.match(rf"([\w.-]+)/{re.escape(self.identity.feature)}(?:/|\Z)", trailer):
+                cause, clean = f"the run {creator[1]} created it", f"mz clean {creator[1]}"
             message = f"the branch `{self.identity.branch}` exists already, {position}; {cause}"
             remedy = f"save what you need of it, then `{clean}` and `git branch -D {self.identity.branch}`"
             raise RepositoryUnusable("branch-exists", f"{message}: {remedy}; or set another `branch_prefix:`")
@@ -238,12 +238,6 @@ class GitWorktree:
                 raise
             message = f"the branch `{self.identity.branch}` cannot exist beside the branch named like its first part"
             raise RepositoryUnusable("branch-exists", f"{message}; set another `branch_prefix:`") from error
-
-    def _creating_run(self, oid: str) -> str:
-        """Return the run that created a branch, by its last commit's trailer; empty if unknown."""
-        trailer = self._git.run("log", "-1", "--format=%(trailers:key=Mz-Key,valueonly)", oid, check=False).text
-        match = re.match(rf"([\w.-]+)/{re.escape(self.identity.feature)}(?:/|\Z)", trailer)
-        return match[1] if match else ""
 
     def reset_branch(self, head: Commit) -> None:
         """Set the branch to `head`; its old value is kept under `refs/mz/<run>/rescue/`."""

@@ -8,8 +8,7 @@ rule. So old logs profit from rules added later.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import TypeAlias
 
@@ -170,20 +169,17 @@ class CountingRules(msgspec.Struct, frozen=True):
     def _parts(self) -> Iterator[tuple[str, UsageEntries]]:
         """Yield parts of the entries that an agent may have counted, with what it left out."""
 
-        def without(description: str, is_excluded: Callable[[Usage], bool]) -> tuple[str, UsageEntries]:
-            return description, tuple(entry for entry in self.usage if not is_excluded(entry))
+        def without(description: str, field: str, values: Collection[str]) -> tuple[str, UsageEntries]:
+            return description, tuple(entry for entry in self.usage if getattr(entry, field) not in values)
 
         models, own = tuple(dict.fromkeys(entry.model for entry in self.usage)), base_name(self.model)
         parts = [part for part in dict.fromkeys(entry.subagent for entry in self.usage) if part]
         if parts:
-            yield without("it left out its sub-agents", lambda entry: bool(entry.subagent))
+            yield without("it left out its sub-agents", "subagent", parts)
         if len(models) > 1:
-            yield without(f"it counted only {self.model}", lambda entry: base_name(entry.model) != own)
+            others = [model for model in models if base_name(model) != own]
+            yield without(f"it counted only {self.model}", "model", others)
         for part in parts if len(parts) > 1 else ():
-            yield without(f"it left out its sub-agent {part}", partial(_has_value, "subagent", part))
+            yield without(f"it left out its sub-agent {part}", "subagent", (part,))
         for other in models if len(models) > 1 else ():
-            yield without(f"it left out {other}", partial(_has_value, "model", other))
-
-
-def _has_value(field: str, value: str, entry: Usage) -> bool:
-    return bool(getattr(entry, field) == value)
+            yield without(f"it left out {other}", "model", (other,))

@@ -183,24 +183,16 @@ def _find_model(model: str) -> tuple[Provider, ModelInfo] | None:
 
 def _table_card(provider: Provider, info: ModelInfo, at: datetime, tier: str) -> RateCard | None:
     """Return the table's card; None: it has no price for that tier, or counts in an unsupported way."""
-    model_price = _tier_prices(provider, info, at, tier)
-    if model_price is not None:
-        return _to_card(model_price)
-    if tier == BATCH and provider.id in HALF_PRICE_BATCH_PROVIDERS:
-        standard = _to_card(info.prices_at(at))
-        return None if standard is None else half_price(standard)
-    return None
-
-
-def _tier_prices(provider: Provider, info: ModelInfo, at: datetime, tier: str) -> ModelPrice | None:
     prices = info.prices_at(at)
-    if not tier:
-        return prices
     is_listed = any(info is model for model in provider.models)
-    variants = info.variants_at(at, dict.fromkeys(TIER_KEYS, tier)) if is_listed else []
+    variants = info.variants_at(at, dict.fromkeys(TIER_KEYS, tier)) if tier and is_listed else []
     for variant in reversed(variants):
         prices = ModelPrice(prices | {key: price for key, price in variant.prices.items() if price is not None})
-    return prices if variants else None
+    if variants or not tier:
+        return _to_card(prices)
+    has_half_price = tier == BATCH and provider.id in HALF_PRICE_BATCH_PROVIDERS
+    standard = _to_card(prices) if has_half_price else None
+    return None if standard is None else half_price(standard)
 
 
 def _to_card(prices: ModelPrice) -> RateCard | None:

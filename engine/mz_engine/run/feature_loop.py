@@ -191,23 +191,17 @@ class FeatureLoop:
         """Return the event for the first message that needs one, and the message's version."""
         acknowledged = run_version_of(self.state)
         for version, message in self.run_side.state.tracks[self.feature].messages:
-            if version > acknowledged:
-                event = self._pending_outcome(message) or self._acknowledge(version, message)
-                if event is not None:
-                    return event, version
-        return None
-
-    def _pending_outcome(self, message: RunMessage) -> Event | None:
-        """Release a hold that hides a pending outcome, such as the end of a call: it comes before the message."""
-        match self.state:
-            case Held(hold=hold, suspended=then) if isinstance(message, CancelAccepted | RetryAccepted):
-                if isinstance(decide_feature(then, self.pins), BEFORE_MESSAGES):
-                    return HoldReleased(run_version=run_version_of(self.state), hold=hold)
+            if version > acknowledged and (event := self._acknowledge(version, message)) is not None:
+                return event, version
         return None
 
     def _acknowledge(self, version: int, message: RunMessage) -> Event | None:
         """Return the event that cites the message; None if it has no effect in the current state."""
         match message, self.state:
+            case CancelAccepted() | RetryAccepted(), Held(hold=hold, suspended=then) if isinstance(
+                decide_feature(then, self.pins), BEFORE_MESSAGES
+            ):  # The hold hides a pending outcome, such as the end of a call, which comes before the message.
+                return HoldReleased(run_version=run_version_of(self.state), hold=hold)
             case FeatureAdmitted(), NotStarted():
                 return self._started_event(version, message)
             case CancelAccepted(), state if not isinstance(state, NotStarted | Ended):

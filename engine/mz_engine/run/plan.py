@@ -123,9 +123,7 @@ def load_sources(
 ) -> PlanSources:
     """Load pipeline and backlog; check agents, base and prices. Without `needs_backlog` the default backlog may be
     missing. Raises MzError with everything that is wrong."""
-    config, items = loaded.config, None
-
-    lists_own_items = False
+    config, items, lists_own_items = loaded.config, None, False
     errors = [*loaded.unknown_agents(), *_unknown_base(root, loaded, environment)]
     errors += loaded.unknown_tracker(root, environment)
     warnings = list(loaded.warnings)

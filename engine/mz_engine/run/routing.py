@@ -47,12 +47,11 @@ def _merge(own: Route, learned: Route) -> Route:
             first = units.setdefault(field, {}).get(value, RouteChoice())
             agent, tier = first.agent or own.agent or choice.agent, first.tier or own.tier or choice.tier
             units[field][value] = RouteChoice(agent=agent, tier=tier)
-    phase, review = (_first(*pair) for pair in ((own, learned), (own.agent_review, learned.agent_review)))
+    phase, review = (
+        RouteChoice(agent=first.agent or second.agent, tier=first.tier or second.tier)
+        for first, second in ((own, learned), (own.agent_review, learned.agent_review))
+    )
     return Route(agent=phase.agent, tier=phase.tier, units=units, agent_review=review)
-
-
-def _first(own: RouteChoice, learned: RouteChoice) -> RouteChoice:
-    return RouteChoice(agent=own.agent or learned.agent, tier=own.tier or learned.tier)
 
 
 def with_choice(routing: Routing, phase: str, unit: str, choice: RouteChoice) -> Routing:

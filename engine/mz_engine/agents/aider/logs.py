@@ -62,7 +62,17 @@ class LogReader(Reader):
                 yield records.UserPrompt(at_us=at_us)
             case "message_send":
                 self._names |= {"open": "no", "usd": str(properties.get("total_cost"))}
-                yield self._model_request(event, properties, at_us)
+                self._requests += 1
+                model = string(properties.get("main_model"))
+                yield records.ModelRequest(
+                    id=f"aider:{string(event.get('user_id'))}:{at_us}:{self._requests}",
+                    usage=Usage(
+                        model="" if model.endswith(HIDDEN_MODELS) else model,
+                        input=token_count(properties, "prompt_tokens"),
+                        output=token_count(properties, "completion_tokens"),
+                    ),
+                    at_us=at_us,
+                )
             case "message_send_exception":
                 self._names["why"] = string(properties.get("exception"))[:500] or "?"
             case "exit":
@@ -75,19 +85,6 @@ class LogReader(Reader):
                     cumulative=False,
                     detail=reason or string(properties.get("reason")),
                 )
-
-    def _model_request(self, event: Json, properties: Json, at_us: int | None) -> records.ModelRequest:
-        self._requests += 1
-        model = string(properties.get("main_model"))
-        return records.ModelRequest(
-            id=f"aider:{string(event.get('user_id'))}:{at_us}:{self._requests}",
-            usage=Usage(
-                model="" if model.endswith(HIDDEN_MODELS) else model,
-                input=token_count(properties, "prompt_tokens"),
-                output=token_count(properties, "completion_tokens"),
-            ),
-            at_us=at_us,
-        )
 
     @staticmethod
     def matches(event: dict[str, object]) -> bool:

@@ -315,7 +315,14 @@ class RolloutReader(ThreadReader):
                 elif item.get("type") == "AgentMessage" and text:
                     yield records.AssistantText(text=text)
             case "task_complete" | "turn_complete":
-                yield _turn_end(event)
+                # Older versions do not report errors here, but a turn without a final message failed.
+                error, final = event.get("error"), event.get("last_agent_message", "")
+                yield records.StreamEnd(
+                    status="success" if error is None and final is not None else "error",
+                    text=string(final) or None,
+                    cumulative=False,
+                    detail=string(mapping(error).get("message")) or string(error),
+                )
             case "turn_aborted":
                 yield records.StreamEnd(status="error", detail=string(event.get("reason")), cumulative=False)
 
@@ -338,18 +345,6 @@ def _subagent_name(source: object, meta: Json) -> str:
     path = string(spawned.get("agent_path")) or string(meta.get("agent_path"))
     names = (spawned.get("agent_role"), path.rpartition("/")[2], source, mapping(source).get("other"))
     return next((name for name in map(string, names) if name), UNNAMED_SUBAGENT)
-
-
-def _turn_end(event: Json) -> records.StreamEnd:
-    """Older versions do not report errors here, but a turn without a final message failed."""
-    error, text = event.get("error"), event.get("last_agent_message", "")
-    failed = error is not None or text is None
-    return records.StreamEnd(
-        status="error" if failed else "success",
-        text=text if isinstance(text, str) and text else None,
-        cumulative=False,
-        detail=string(mapping(error).get("message")) or string(error),
-    )
 
 
 # the agent -----------------------------------------------------------------------------------------------------------
