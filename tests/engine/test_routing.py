@@ -14,7 +14,7 @@ from mz_engine.model.pins import Pins, encode_pins
 from mz_engine.model.pipeline import Escalation
 from mz_engine.pipelines.load import load_pipeline
 from mz_engine.run.plan import load_sources
-from mz_engine.run.proposals import proposed_routing
+from mz_engine.run.proposals import proposed_routing, routed_now
 from mz_engine.run.routing import merge_routing, without_agents
 from mz_engine.run.settings import load_config
 from mz_events.adapters.memory import MemoryBlobs, MemoryStore
@@ -213,6 +213,18 @@ def test_a_run_proposes_what_was_better_than_its_own_routing(
     else:
         proposal = RouteProposal(phase="code", agent=expected[0], tier=expected[1])
         assert proposed == RoutingProposed(run=RunId("r1"), proposals=(proposal,))
+
+
+def test_a_proposal_is_compared_with_the_agent_that_is_really_called() -> None:
+    """Which with `independence: agent` did not build what it checks; so do units with a route of their own."""
+    pipeline = load_pipeline("agentswe", Path("/nowhere"))[0]
+    routing = {"verification": Route(units={"type": {"auth": RouteChoice(tier="premium")}})}
+    routed = routed_now(Config(failover=("codex",), independence="agent", routing=routing), pipeline)
+    assert routed["implementation", ""] == ("claude-code", "cheap")
+    assert routed["verification", ""] == ("codex", "mid")
+    assert routed["verification", "type=auth"] == ("codex", "premium")
+    of_one = routed_now(Config(independence="agent"), pipeline)
+    assert of_one["verification", ""] == ("claude-code", "mid"), "such a run does not start"
 
 
 @pytest.mark.slow

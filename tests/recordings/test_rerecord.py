@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from mz_engine.decoding.quantity import UsdPerMillion
+from mz_engine.model.config import Config, PriceRow
 from mz_engine.pricing.estimate import Estimate
+from mz_qa.simulation import trial
 from mz_recordings.cassette.files import load, load_without_traces, save
 from mz_recordings.cassette.model import Cassette, Identity, Item, RecordedCall
 from mz_recordings.drift.compare import compare_cassettes
@@ -18,7 +21,7 @@ from mz_recordings.record.recorder import SecretInRecording
 from mz_recordings.replay.compare import ReplayOutcome
 from mz_recordings.rerecord.driver import exceeds_budget
 from mz_recordings.rerecord.plan import CallSelection, CallSelector, ReplayedCassette, affected_features, plan_calls
-from mz_recordings.rerecord.rerecord import kept_features, rejection_reason, stop_of_trace
+from mz_recordings.rerecord.rerecord import CallEstimates, kept_features, rejection_reason, stop_of_trace
 from mz_recordings.rerecord.workspace import RerecordWorkspace
 
 from tests.support.again import KEY, Again, requests
@@ -123,6 +126,17 @@ def test_no_call_begins_that_a_budget_does_not_hold(again: Again) -> None:
     _, outcome = again.record(CallSelection(), budget_nanousd=0)
     assert (outcome.run_end, outcome.live_calls) == (("budget", 0), ())
     assert again.calls() == []
+
+
+def test_the_estimate_is_that_of_the_agent_which_will_be_called() -> None:
+    """With `independence: agent` the reviewer is not the builder."""
+    free = PriceRow(model="gpt-*", input=UsdPerMillion(0), output=UsdPerMillion(0))
+    config = Config(failover=("codex",), independence="agent", prices=(free,))
+    replay = ReplayOutcome({}, (), {}, {}, {}, trial.pins(config))
+    estimates = CallEstimates(load(BUNDLED), replay, replay.pins)
+    call = Identity(pipeline="trial", feature="a", phase="build", unit="u1")
+    amounts = [estimates.estimate(replace(call, role=role), None).nanousd for role in ("builder", "reviewer")]
+    assert [bool(amount) for amount in amounts] == [True, False], "models of codex cost nothing here"
 
 
 def test_what_a_budget_holds_up() -> None:

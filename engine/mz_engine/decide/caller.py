@@ -58,18 +58,12 @@ def route_of(config: Config, phase: str, role: str, unit: Unit | None = None) ->
     return RouteChoice(agent=agent, tier=tier)
 
 
-def planned_call(config: Config, phase: Phase, use: AgentUse | AgentReview) -> tuple[str, Tier]:
-    """Return agent and tier of a call while nothing fails, no condition raises the tier, and all units are alike."""
-    route = route_of(config, phase.phase, BUILDER if isinstance(use, AgentUse) else use.role)
-    return route.agent or config.agent, route.tier or use.tier
-
-
 def planned_calls(
     config: Config, pipeline: Pipeline, phase: Phase, use: AgentUse | AgentReview
 ) -> tuple[tuple[str, Tier], ...]:
     """Return all agents and tiers that a call may have while nothing fails and no condition raises the tier. The first
     is that of a phase whose units are alike; others are those of units with routes of their own, and what
-    `independence: agent` makes of these."""
+    `independence: agent` makes of these. If nobody may make the call, it is the settings' agent."""
     role, calls = BUILDER if isinstance(use, AgentUse) else use.role, list[tuple[str, Tier]]()
     by_field = config.routing.get(phase.phase, Route()).units if phase.for_each else {}
     options = product(*(("", *values) for values in by_field.values()))
@@ -85,7 +79,7 @@ def planned_calls(
     is_checked = config.independence == "agent" and role == BUILDER and pipeline.is_checked_by_others(phase.phase)
     if is_checked and {*agents} >= {*config.called_agents}:
         calls += product(agents, {tier: None for _, tier in calls})  # The last agent is left to those who check.
-    return tuple(dict.fromkeys(calls))
+    return tuple(dict.fromkeys(calls)) or ((config.agent, use.tier),)
 
 
 def _others(config: Config, agent: str, builders: Sequence[str]) -> Iterator[str]:
@@ -109,13 +103,10 @@ def possible_calls(config: Config, phase: Phase, use: AgentUse | AgentReview) ->
     return product(dict.fromkeys(agents), dict.fromkeys(tiers))
 
 
-def agent_of(progress: FeatureProgress, config: Config, routed: str | None = None) -> str:
-    """Return the agent at work: the routed or configured one, or its successor if the settings still name it (a fork
-    may not)."""
-    return _successor(progress, config, routed or config.agent)
-
-
-def _successor(progress: FeatureProgress, config: Config, agent: str) -> str:
+def agent_of(progress: FeatureProgress, config: Config, agent: str | None = None) -> str:
+    """Return who is at work instead of this agent, or of the configured one: it, or its successor if the settings still
+    name it (a fork may not)."""
+    agent = agent or config.agent
     for _ in progress.replaced_agents:
         successor = progress.replaced_agents.get(agent, agent)
         agent = successor if successor in config.agent_order else agent
@@ -144,7 +135,7 @@ def agent_for(allowed: tuple[str, ...], progress: FeatureProgress, config: Confi
     somebody who is not; the one at work if none is."""
     agent = agent_of(progress, config, routed)
     candidates = (*_in_turn(config, agent), *allowed)
-    able = [_successor(progress, config, other) for other in candidates]
+    able = [agent_of(progress, config, other) for other in candidates]
     able += [other for other in candidates if progress.replaced_agents.get(other) not in allowed]
     return next((other for other in able if other in allowed), agent)
 

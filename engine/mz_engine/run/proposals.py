@@ -17,7 +17,7 @@ from mz_projections.rewards.reward import reward_of
 from mz_projections.rewards.routing import FEATURES_MIN, Choice, Subject, suggestions
 
 from mz_engine.agents.registry import all_adapters
-from mz_engine.decide.caller import planned_call
+from mz_engine.decide.caller import planned_calls
 from mz_engine.model.config import Config, Route
 from mz_engine.model.pins import Pins, decode_pins
 from mz_engine.model.pipeline import AgentUse, Pipeline
@@ -44,10 +44,9 @@ def _phase_plans(pins: Pins | None) -> dict[str, PhasePlan]:
     """Return what metrics need to know of each phase; nothing without pins."""
     if pins is None:
         return {}
+    routed = routed_now(pins.config, pins.pipeline)
     return {
-        phase.phase: PhasePlan(
-            tier=planned_call(pins.config, phase, phase.agent)[1] if phase.agent else "", has_inputs=bool(phase.inputs)
-        )
+        phase.phase: PhasePlan(tier=routed.get((phase.phase, ""), ("", ""))[1], has_inputs=bool(phase.inputs))
         for phase in pins.pipeline.phases
     }
 
@@ -57,7 +56,7 @@ def routed_now(config: Config, pipeline: Pipeline) -> dict[Subject, Choice]:
     routed = dict[Subject, Choice]()
     for phase, use in pipeline.calls:
         if isinstance(use, AgentUse):
-            agent, tier = routed[phase.phase, ""] = planned_call(config, phase, use)
+            agent, tier = routed[phase.phase, ""] = planned_calls(config, pipeline, phase, use)[0]
             for field, values in config.routing.get(phase.phase, Route()).units.items():
                 for value, choice in values.items():
                     routed[phase.phase, f"{field}={value}"] = choice.agent or agent, choice.tier or tier

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 from mz_engine.agents.registry import all_adapters
-from mz_engine.decide.caller import planned_call
+from mz_engine.decide.caller import planned_calls
 from mz_engine.effects.call import REPLY_TOKENS
 from mz_engine.git.repository import branch_commit
 from mz_engine.model.pins import Pins, encode_pins
@@ -158,19 +158,18 @@ class CallEstimates:
     def estimate(self, identity: Identity, recorded_call: RecordedCall | None) -> Estimate:
         """Return the estimate of a call; `recorded_call` is its recording, if any. Unpriced models have no amount."""
         phase = next((candidate for candidate in self._pins.pipeline.phases if candidate.phase == identity.phase), None)
-        request, config = self._replay.requests.get(identity), self._pins.config
+        request, config, pipeline = self._replay.requests.get(identity), self._pins.config, self._pins.pipeline
         use = None if phase is None else phase.agent if identity.role == BUILDER else phase.agent_review
-        agent, tier = planned_call(config, phase, use) if phase and use else (config.agent, AgentUse().tier)
-        agent, model = (request.agent, request.model) if request else (agent, model_of(config, agent, tier))
+        planned = planned_calls(config, pipeline, phase, use)[0] if phase and use else (config.agent, AgentUse().tier)
+        agent, model = (request.agent, request.model) if request else (planned[0], model_of(config, *planned))
         adapter = self._adapters[agent]
         if self._is_live and recorded_call is not None and recorded_call.recording.model == model:
             reading = adapter.parse_output(recorded_call.result())
             if reading.usage:
                 price = self._prices.price(reading.usage, self._now_us)
                 tokens = sum(usage.input + usage.output for usage in reading.usage)
-                return Estimate(
-                    tokens=tokens, nanousd=known_cost(reading, price) if price.nanousd is not None else None
-                )
+                cost = known_cost(reading, price) if price.nanousd is not None else None
+                return Estimate(tokens=tokens, nanousd=cost)
         prompt = recorded_call.content("prompt").decode("utf-8", "replace") if recorded_call else ""
         prompt_tokens = request.estimated_tokens - REPLY_TOKENS if request else adapter.estimate_tokens(prompt)
         tokens = prompt_tokens + (baseline_tokens(phase) if phase is not None else 0)
