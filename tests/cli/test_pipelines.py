@@ -226,7 +226,7 @@ BACKLOG = "# Backlog\n\n## [FEAT] month: Show one month\n\nI want to look at a s
 
 
 def test_the_former_limit_of_files_is_refused(home: Path, mz: Mz) -> None:
-    give(home, "old", TRIAL.replace("  agent: {tier: cheap", "  context: {token_budget: 9}\n  agent: {tier: cheap", 1))
+    give(home, "old", TRIAL.replace("  agent: {tier: mid", "  context: {token_budget: 9}\n  agent: {tier: mid", 1))
     answer = mz("pipelines", "lint", "old")
     assert answer.exit == 10
     assert "MZ2005" in answer.out + answer.err

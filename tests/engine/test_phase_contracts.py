@@ -15,6 +15,7 @@ from mz_engine.artifacts.load import assemble_rules
 from mz_engine.decide.records import NOTES_LINES_MAX, cited_texts, record_text
 from mz_engine.effects.validation import OUTPUT_CHARACTERS_MAX, OUTPUT_FILES_MAX
 from mz_engine.model.pins import Pins
+from mz_engine.model.pipeline import Record
 from mz_engine.model.rules import RuleSet
 from mz_engine.pipelines.load import PipelineSource
 from mz_engine.ports import CallSpec
@@ -22,9 +23,15 @@ from mz_engine.prompts.render import load_templates
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import ContextComposed
 from mz_events.catalog.delivery import PullRequestRequested
-from mz_events.catalog.feature import Blocked, FeatureDelivered, HumanRequested
+from mz_events.catalog.feature import Blocked, FeatureDelivered, HumanRequested, PhaseCompleted
 from mz_events.catalog.run import Verdict
-from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, GateChecked
+from mz_events.catalog.validation import (
+    ArtifactParsed,
+    ArtifactValidated,
+    ChangesChecked,
+    ConditionsChecked,
+    GateChecked,
+)
 from mz_events.names import Digest, FeatureId, feature_stream
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import progress_of
@@ -411,6 +418,13 @@ PLAN = '[{"id": "u2", "depends_on": ["u1"], "files": ["b"]}, {"id": "u1", "files
 BLOCK = "cause: code\nreason: The units contradict each other.\nmissing: [which holds]\nunits: [u2]\n"
 
 
+def recorded(record: Record, delivery: Delivery) -> str:
+    progress = progress_of(fold(delivery.world.store.read(feature_stream(trial.RUN, FeatureId("b")))))
+    assert progress is not None
+    texts = {digest: delivery.world.blobs.get(digest).decode() for digest in cited_texts(progress)}
+    return record_text(record, None, progress, delivery.pins.pipeline.phases, texts)
+
+
 def test_records_tell_what_happened() -> None:
     def act(name: str, number: int) -> Written:
         blocked: Written = {"BLOCKED.look": BLOCK}
@@ -454,10 +468,7 @@ def test_records_tell_what_happened() -> None:
 ## Hand-offs
 - look, cause code: cause: code reason: The units contradict each other. missing: [which holds] units: [u2]""",
     }
-    progress = progress_of(fold(delivery.world.store.read(feature_stream(trial.RUN, FeatureId("b")))))
-    assert progress is not None
-    texts = {digest: delivery.world.blobs.get(digest).decode() for digest in cited_texts(progress)}
-    history = record_text("history", None, progress, delivery.pins.pipeline.phases, texts)
+    history = recorded("history", delivery)
     assert "- look: blocked by raised.code, cause code\n- look: back to build, units u2\n" in history
     assert isinstance(delivery.events[-1], FeatureDelivered)
 
@@ -533,3 +544,16 @@ def test_work_sent_back_to_a_phase_that_is_skipped_is_a_question(
     assert delivery.calls[3:] == calls
     gates = [event.gate for event in delivery.events if isinstance(event, GateChecked)]
     assert gates == (["check"] if answer is Verdict.RETRY else []), "a phase that takes place has its gates"
+    if further_calls is not None:
+        is_retried = answer is Verdict.RETRY
+        assert recorded("history", delivery).count("- secure: skipped\n") == (1 if is_retried else 2)
+        assert f"- secure: {'completed' if is_retried else 'skipped'} in" in recorded("approvals", delivery)
+        assert f"- secure: {'completed' if is_retried else 'skipped'}\n" in recorded("notes", delivery)
+
+
+def test_a_phase_with_a_skipped_unit_is_completed() -> None:
+    progress = progress_of(state_after(*IN_BUILD))
+    assert progress is not None
+    skipped, end = ConditionsChecked(phase="build", unit="u1", of="phase"), PhaseCompleted(phase="build")
+    history = record_text("history", None, replace(progress, history=(skipped, end)), (), {})
+    assert history == "- build/u1: skipped\n- build: completed"

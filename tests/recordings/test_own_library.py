@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 from collections.abc import Iterator
@@ -14,14 +15,21 @@ from typing import Any
 import msgspec
 import pytest
 from mz_engine.agents.catalog import AGENTS
-from mz_events.catalog.call import ProblemClass
+from mz_events.adapters.memory import MemoryStore
+from mz_events.catalog.call import AgentRequested, ContextComposed, ProblemClass
 from mz_events.catalog.run import FeatureOutcome
+from mz_events.catalog.validation import GateChecked
+from mz_events.names import FeatureId, feature_stream
+from mz_projections.rewards.facts import fold_facts
+from mz_projections.rewards.reward import reward_of
 from mz_recordings.cassette.files import list_cassettes, load
 from mz_recordings.cassette.model import Cassette, RecordedCall
 from mz_recordings.cassette.trace import event_differences
+from mz_recordings.replay.replay import ReplayJob, run_replay
 
 from tests.support.rerecord import BUNDLED, LIBRARY, SCENES, record_scene
 from tests.support.tree import ROOT
+from tests.support.workshop import TODAY
 
 BYTES_MAX = 1_000_000
 """Of each of them: they come with every clone."""
@@ -96,6 +104,34 @@ def test_the_trial_goes_back_and_asks() -> None:
     assert {item.feature: item.depends_on for item in cassette(TRIAL).manifest.fixture.items} == {
         "bread": (), "soup": (), "menu": ("bread",),
     }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_trial_shows_what_guides_a_call_and_what_judges_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card and a skill, files laid out, a ledger of the prompt, a rule that a reviewer judges, rewards."""
+    store = MemoryStore()
+    monkeypatch.setattr("mz_recordings.replay.replay.MemoryStore", lambda: store)
+    made = cassette(TRIAL)
+    job = ReplayJob(path=str(SCENES[TRIAL].path), project=str(ROOT), environment={**os.environ}, today=TODAY)
+    replayed = run_replay(made, job)
+    stream = feature_stream(made.manifest.fixture.run, FeatureId("bread"))
+    events = [recorded.event for recorded in store.read(stream)]
+    composed = [event for event in events if isinstance(event, ContextComposed) and "/look/" in event.key]
+    assert [event.key.rpartition(".")[2] for event in composed] == ["builder", "judge"] * 2
+    sources = [part.source for part in composed[0].parts]
+    assert {"persona", "skill"} < {*sources}
+    assert {part.name for part in composed[0].laid_out} >= {"pages/oven.txt"}
+    assert composed[0].tokens_max == 2000
+    assert composed[0].hidden_files > 0
+    gates = [event for event in events if isinstance(event, GateChecked) and event.judged_by]
+    assert [gate.passed for gate in gates] == [False, True]
+    (request, _) = [event for event in events if isinstance(event, AgentRequested) and event.card]
+    assert (request.card, [skill.name for skill in request.skills]) == ("security", ["security-and-hardening"])
+    facts = fold_facts(store.read(stream))
+    assert facts is not None
+    reward = reward_of(facts, replayed.pins.rewards)
+    scores = [("correctness", 0), ("cleanliness", -1), ("discipline", 0)]
+    assert (reward.composite, [(part.name, part.score) for part in reward.dimensions]) == (0, scores)
 
 
 def test_a_generation_begins_again_what_failed_mends_a_conflict_and_repeats_a_lost_call() -> None:

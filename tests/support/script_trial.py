@@ -1,7 +1,8 @@
 """Plays the model for the trial pipeline's project, after `tests/cases/trial/script.yaml`.
 
-It works from the request alone: the first line of the prompt says what is to be done, the working directory whose work
-it is. Raises `Unexpected` where a prompt holds a note or a rework that the script does not know of.
+It works from the request alone: the first line of the prompt below a persona says what is to be done, the working
+directory whose work it is. Raises `Unexpected` where a prompt holds a note or a rework that the script does not
+know of.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from pathlib import Path
 
 import msgspec
 from mz_engine.decoding.yaml import load_yaml
+from mz_engine.ports import SCOPED_PREFIX
 
 from tests.support.endpoint import Answer, Request, Unexpected
 from tests.support.script_demo import Step, answer
 from tests.support.tree import ROOT
 
 CASES = ROOT / "tests" / "cases" / "trial"
-TASK = re.compile(r"(Plan|Build (?P<built>\w+)|Review (?P<reviewed>\w+)|Look|Ship|Learn)\b")
+TASK = re.compile(r"(Plan|Build (?P<built>\w+)|Review (?P<reviewed>\w+)|Look|Ship|Learn)\b", re.MULTILINE)
 MARKS = ("NOTE", "MEND")
 
 
@@ -40,8 +42,8 @@ def plays() -> dict[str, Play]:
 
 def trial(request: Request) -> Answer:
     """The script: an answer to any request of the trial."""
-    feature, prompt = Path(request.cwd).name, request.prompt
-    named = TASK.match(prompt)
+    feature, prompt = Path(request.cwd).name.removeprefix(SCOPED_PREFIX), request.prompt
+    named = TASK.search(prompt)
     task = named[0].lower() if named else prompt[:100]
     takes = plays().get(feature, {}).get(task)
     if takes is None:

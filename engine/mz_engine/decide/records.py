@@ -15,12 +15,12 @@ from mz_events.catalog.feature import (
     RolledBack,
 )
 from mz_events.catalog.run import Verdict
-from mz_events.catalog.validation import ChangesChecked, CommandRan
+from mz_events.catalog.validation import ChangesChecked, CommandRan, ConditionsChecked
 from mz_events.names import Digest
 from mz_projections.feature.state import FeatureProgress
 from mz_projections.views.timeline import list_names, unit_name
 
-from mz_engine.decide.units import dependency_order, iteration
+from mz_engine.decide.units import dependency_order, iteration, listed_units
 from mz_engine.model.pipeline import Phase, Record
 
 NOTES_LINES_MAX = 150
@@ -65,19 +65,33 @@ def _answers(progress: FeatureProgress, texts: Texts) -> Iterator[tuple[HumanReq
     question = None
     for event in progress.history:
         if isinstance(event, HumanAnswered) and question is not None:
-            note = f": {_line(texts[event.note])}" if event.note is not None else ""
+            note = f": {' '.join(texts[event.note].split())}" if event.note is not None else ""
             about = question.subject or question.question_kind.value
             yield question, event, f"{about}: {event.verdict.value} by a person{note}"
         question = event if isinstance(event, HumanRequested) else question
 
 
+def _endings(progress: FeatureProgress) -> Iterator[tuple[PhaseCompleted | PhaseSkipped, str]]:
+    """Yield the end of each iteration of a phase, with what it was."""
+    is_skipped = False
+    for event in progress.history:
+        match event:
+            case PhaseCompleted():
+                yield event, "skipped" if is_skipped else "completed"
+            case PhaseSkipped():
+                yield event, "left out"
+            case PhaseStarted() | HumanAnswered(verdict=Verdict.RETRY):
+                is_skipped = False
+            case ConditionsChecked(of="phase", unit=""):
+                is_skipped = not event.met
+
+
 def _approvals(of: str | None, progress: FeatureProgress, phases: Iterable[Phase], texts: Texts) -> Iterator[str]:
     """Yield for each completed phase what accepted it: rules, commands, a reviewer, people."""
     reviews = {other.phase: other.agent_review for other in phases}
-    skipped = {event.phase for event in progress.history if isinstance(event, PhaseSkipped)}
+    endings = {event.phase: ending for event, ending in _endings(progress)}
     for phase in (phase for phase in progress.completed_phases if of in (None, phase)):
-        kind = "left out" if phase in skipped else "completed"
-        yield f"- {phase}: {kind} in iteration {iteration(progress, phase, '')}"
+        yield f"- {phase}: {endings[phase]} in iteration {iteration(progress, phase, '')}"
         for key, runs in progress.unit_results.items():
             if key.partition("/")[0] == phase:
                 yield from (f"  - {key.removesuffix('/')}: {ran.stage} {ran.name}: {result_text(ran)}" for ran in runs)
@@ -96,8 +110,7 @@ def _approvals(of: str | None, progress: FeatureProgress, phases: Iterable[Phase
 def _order(of: str | None, progress: FeatureProgress, phases: Iterable[Phase]) -> Iterator[str]:
     """Yield the units of each phase that has some, those that others need first."""
     for phase in (phase for phase in phases if of in (None, phase.phase)):
-        listed = progress.artifacts.get(phase.for_each.artifact) if phase.for_each else None
-        units = {unit.id: unit for unit in listed.units} if listed else {}
+        units = listed_units(progress, phase)
         for name in dependency_order(tuple(units.values())):
             needed = f", after {', '.join(units[name].depends_on)}" if units[name].depends_on else ""
             yield f"- {phase.phase}/{name}{needed}"
@@ -106,12 +119,15 @@ def _order(of: str | None, progress: FeatureProgress, phases: Iterable[Phase]) -
 def _history(progress: FeatureProgress, texts: Texts) -> Iterator[tuple[str, str]]:
     """Yield a line about each event of the history, with its phase."""
     answers, phase = {id(answer): text for _, answer, text in _answers(progress, texts)}, ""
+    endings = {id(event): ending for event, ending in _endings(progress)}
     for event in progress.history:
         match event:
             case PhaseStarted():
                 text = f"{event.phase}: started, iteration {event.iteration}"
             case PhaseCompleted():
-                text = f"{event.phase}: completed"
+                text = f"{event.phase}: {endings[id(event)]}"
+            case ConditionsChecked(of="phase", met=()) if event.unit:
+                text = f"{unit_name(event)}: skipped"
             case PhaseSkipped():
                 text = f"{unit_name(event)}: left out, {event.code}"
             case Blocked():
@@ -142,15 +158,14 @@ def _secrets(of: str | None, progress: FeatureProgress) -> Iterator[str]:
 def _notes(progress: FeatureProgress, phases: Iterable[Phase], texts: Texts) -> Iterator[str]:
     """Yield state, decisions, risks and hand-offs; of too many the oldest entries are left out."""
     blocks = [event for event in progress.history if isinstance(event, Blocked)]
+    endings = {event.phase: ending for event, ending in _endings(progress) if event.phase in progress.completed_phases}
     sections = {
-        "State": [
-            f"- {phase.phase}: {'completed' if phase.phase in progress.completed_phases else 'open'}"
-            for phase in phases
-        ],
+        "State": [f"- {phase.phase}: {endings.get(phase.phase, 'open')}" for phase in phases],
         "Decisions": [f"- {unit_name(question)}: {text}" for question, _, text in _answers(progress, texts)],
         "Risks": [f"- {gate.gate} failed, and was accepted as it is" for gate in progress.accepted_gates],
         "Hand-offs": [
-            f"- {unit_name(block)}, cause {block.cause}: {_line(texts[block.note]) if block.note else block.check}"
+            f"- {unit_name(block)}, cause {block.cause}: "
+            f"{' '.join(texts[block.note].split()) if block.note else block.check}"
             for block in blocks
         ],
     }
@@ -159,7 +174,3 @@ def _notes(progress: FeatureProgress, phases: Iterable[Phase], texts: Texts) -> 
         max(sections.values(), key=len).pop(0)
     for name, lines in sections.items():
         yield from (f"## {name}", *lines, "") if lines else ()
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())

@@ -46,7 +46,7 @@ from mz_events.catalog.feature import (
     WorkspaceReady,
 )
 from mz_events.catalog.run import ClaimRejected, FeatureOutcome, FilesClaimed, Hold, Verdict
-from mz_events.catalog.validation import ArtifactParsed, ChangesChecked, CommandRan
+from mz_events.catalog.validation import ArtifactParsed, ChangesChecked, CommandRan, ConditionsChecked
 from mz_events.names import BUILDER, Commit, Digest
 from mz_events.store import Recorded
 
@@ -77,7 +77,7 @@ PROGRESS_EVENTS = frozenset({AgentRequested, AgentReplied, AgentFailed, AgentSwi
 """Events within a unit that change the feature's progress even without a session."""
 HISTORY_EVENTS = frozenset({
     PhaseStarted, PhaseCompleted, PhaseSkipped, Blocked, RolledBack, HumanRequested, HumanAnswered, FeatureRetried,
-    ChangesChecked,
+    ChangesChecked, ConditionsChecked,
 })  # fmt: skip
 """Events that records tell of."""
 ALWAYS_LEGAL = frozenset({FeatureCancelled, FeatureFailed, FeatureRetried, FeatureHeld, HumanRequested})
