@@ -81,7 +81,7 @@ def test_a_run_that_a_person_ends_says_how(cycle: int, over: str, why: str) -> N
 
 def test_an_end_that_failed_says_what_to_mend_where() -> None:
     last = FeatureView(feature="finish-1", status="failed", code="merge_base")
-    view = RunView(run="r1", status="idle", base="main", integration="next", is_closed=True, features=(last,))
+    view = RunView(run="r1", status="idle", base="main", integration="next", closing="finish", features=(last,))
     ((why, command),) = summary(view)
     assert why.startswith("finish-1: failed (merge_base), so nothing was merged: commit what is missing to next (")
     assert "`git switch next`, after a conflict `git merge main`" in why

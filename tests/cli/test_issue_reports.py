@@ -23,9 +23,11 @@ from mz_events.catalog.run import (
     ItemRequeued,
     ItemsAdded,
     RetryAccepted,
+    RunClosing,
     RunResumed,
+    RunStarted,
 )
-from mz_events.names import FeatureId, StreamId
+from mz_events.names import Digest, FeatureId, StreamId
 from mz_events.store import Append
 
 from tests.support.forge import FakeGh
@@ -112,6 +114,17 @@ def test_what_a_killed_process_did_not_write_is_written_when_the_run_continues(d
     desk.record(sample(RunResumed), "run/r1")
     desk.comments.close()
     assert len(desk.gh.calls) == calls + 1, "it is read, and not written again"
+
+
+def test_issues_of_a_run_that_is_abandoned_say_so(desk: Desk) -> None:
+    desk.record(sample(RunStarted), "run/r1")
+    for number in (7, 8):
+        desk.start(number, f"acme/tally#{number}")
+        desk.stop(number)
+    desk.record(RunClosing(how="cancel", actor=Digest("a" * 64)), "run/r1")
+    desk.comments.close()
+    comments = [desk.gh.comments(LIST.format(number)) for number in (7, 8)]
+    assert [comment["body"].partition("\n")[0] for [comment] in comments] == ["**mz**: abandoned"] * 2
 
 
 @pytest.mark.parametrize("kind", [FeatureStopped, RunResumed, ItemsAdded, ItemRequeued, RetryAccepted])

@@ -166,7 +166,7 @@ def pending_actions(view: RunView, context: RunContext) -> tuple[tuple[str, str]
 def _end_of_cycles(view: RunView) -> tuple[str, str]:
     """Return why a run rests that a person ends, and what they can do instead."""
     last = view.features[-1] if view.features else None
-    if view.is_closed and last is not None and last.status == "failed":
+    if view.closing and last is not None and last.status == "failed":
         target = view.integration or view.base
         repair = f"commit what is missing to {target} (`git switch {target}`, after a conflict `git merge {view.base}`)"
         return f"{last.feature}: {status_label(last)}, so nothing was merged: {repair}, then", ""

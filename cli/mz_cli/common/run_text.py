@@ -226,7 +226,7 @@ def live_status(status: str, process_running: bool) -> str:
 
 def run_exit(view: RunView) -> Exit:
     """Return the exit code of `mz run` for a stopped run."""
-    if view.status == "finished" and view.is_closed:
+    if view.status == "finished" and view.closing:
         return Exit.OK  # The person who ended it has seen what failed.
     run_code = {"stopped": Exit.STOPPED, "halted": fatal_exit(view.code)}.get(view.status, Exit.OK)
     if view.status == "idle" and (view.over == "unchanged" or (view.over == "cycles" and not view.is_capped)):

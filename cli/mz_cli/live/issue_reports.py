@@ -12,10 +12,10 @@ from mz_engine.ports import RemoteError
 from mz_events.catalog.base import Event
 from mz_events.catalog.delivery import PullRequestOpened
 from mz_events.catalog.feature import FeatureStarted
-from mz_events.catalog.run import FeatureStopped, ItemRequeued, ItemsAdded, RetryAccepted, RunResumed
+from mz_events.catalog.run import FeatureStopped, ItemRequeued, ItemsAdded, RetryAccepted, RunClosing, RunResumed
 from mz_events.names import feature_stream
 from mz_events.store import Recorded
-from mz_projections.views.model import FeatureView
+from mz_projections.views.model import FeatureView, RunView
 
 from mz_cli.app.context import ProjectLog
 from mz_cli.common.advice import status_label
@@ -28,13 +28,14 @@ END_SECONDS = 60
 QUIET_SECONDS = 2
 Job = tuple[str, str | None] | None
 """Run, and the feature whose issue gets a comment: None: all of the run, empty: none. None: the end."""
-REPORTED = FeatureStarted | FeatureStopped | PullRequestOpened | RunResumed | ItemsAdded | ItemRequeued | RetryAccepted
+OF_FEATURES = FeatureStarted | FeatureStopped | PullRequestOpened | ItemsAdded | ItemRequeued | RetryAccepted
+REPORTED = OF_FEATURES | RunResumed | RunClosing
 
 
 class IssueReports:
     """Comments on the issue of a feature when it starts or stops, when its pull request was opened, and when its run
-    continues, and keeps the tracker, if there is one; in its own thread, since `gh` is slow. A fork, which serves for
-    comparison, tells nothing."""
+    continues or is ended, and keeps the tracker, if there is one; in its own thread, since `gh` is slow. A fork, which
+    serves for comparison, tells nothing."""
 
     tracker: Tracker | None = None
 
@@ -78,8 +79,9 @@ class IssueReports:
         first = next(iter(self._log.store.read(feature_stream(run, name))), None)
         if first is None or first.is_forked_copy or not isinstance(first.event, FeatureStarted):
             return
-        issue, feature = first.event.issue, self._log.view(run).find_feature(name) if first.event.issue else None
-        if feature is None or self._written.get(issue) == (text := comment_text(run, feature)):
+        issue, view = first.event.issue, self._log.view(run) if first.event.issue else RunView(run=run)
+        feature = view.find_feature(name)
+        if feature is None or self._written.get(issue) == (text := comment_text(view, feature)):
             return
         from mz_engine.forge.github import GhForge  # Runs without issues start faster without it.
 
@@ -92,16 +94,16 @@ class IssueReports:
             self._show_text(f"no comment on {issue}: {error}")
 
 
-def comment_text(run: str, feature: FeatureView, state: str = "") -> str:
-    """Return the comment: state (empty: the feature's), pull request, tests. Not what agents or people wrote: an issue
-    may be public."""
+def comment_text(run: RunView, feature: FeatureView) -> str:
+    """Return the comment: state, pull request, tests. Not what agents or people wrote: an issue may be public."""
+    state = "abandoned" if run.closing == "cancel" else status_label(feature)
     phase = f" (`{feature.phase}`)" if feature.status == "working" and feature.phase else ""
-    lines = [f"**mz**: {state or status_label(feature)}{phase}"]
+    lines = [f"**mz**: {state}{phase}"]
     if feature.pull_request:
         lines.append(f"Pull request: {feature.pull_request}")
     if feature.delivery:
         lines.append(f"{feature.delivery[0].upper()}{feature.delivery[1:]}")
     if feature.tests:
         lines.append(f"Tests: {feature.tests[0]} passed, {feature.tests[1]} failed")
-    lines.append(f"Run `{run}`; more: `mz show {feature.feature}`")
+    lines.append(f"Run `{run.run}`; more: `mz show {feature.feature}`")
     return "\n\n".join(lines)

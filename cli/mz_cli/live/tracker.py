@@ -114,7 +114,7 @@ class Tracker:
                 issue = self._forge.change_issue(number)  # People may have changed it since.
         if issue and (changes := label_changes(issue, label)):
             if (shown := view.find_feature(feature)) and label in (FAILED, ABANDONED, MERGED):
-                self._forge.report(number, mark, comment_text(view.run, shown, "abandoned" * (label == ABANDONED)))
+                self._forge.report(number, mark, comment_text(view, shown))
             issue = self._forge.change_issue(number, changes)
         if issue:
             listed[number] = issue

@@ -252,7 +252,7 @@ def print_next_steps(view: RunView, root: Path, provenance: str) -> None:
     if view.status != "finished":
         print_note("\nThe demo did not finish; start another with `mz demo`. `mz resume` would call your own agent.")
     mz, first = mz_command(), view.features[0].feature if view.features else ""
-    branch = next((feature.branch for feature in view.features if feature.branch and not view.is_closed), view.base)
+    branch = next((feature.branch for feature in view.features if feature.branch and not view.closing), view.base)
     commands = (
         f"cd {quote(str(root))}", f"{mz} show {first}", f"{mz} log", f"{mz} memory list", f"git log --stat {branch}"
     )  # fmt: skip

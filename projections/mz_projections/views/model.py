@@ -336,8 +336,8 @@ class RunView(View, frozen=True, kw_only=True):
     """The latest cycle; 0: it has none."""
     over: str = ""
     """Why no cycle follows, as `CycleEnded` says it; empty: one may follow."""
-    is_closed: bool = False
-    """A person ended it."""
+    closing: str = ""
+    """How a person ends it, `finish` or `cancel`; empty: nobody does."""
     is_capped: bool = False
     """A person said after which cycle it stops."""
     pins: Digest | None = None

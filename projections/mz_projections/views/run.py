@@ -153,8 +153,8 @@ def _evolve_run(view: RunView, recorded: Recorded[Event]) -> RunView:
             return replace(view, cycle=cycle, over="")
         case CycleEnded(over=over):
             return replace(view, over=over)
-        case RunClosing():
-            return replace(view, is_closed=True)
+        case RunClosing(how=how):
+            return replace(view, closing=how)
         case CyclesAllowed():
             return replace(view, is_capped=True, over="")
         case RunResumed(isolation=level):
