@@ -259,12 +259,18 @@ def test_groups_of_requirements_are_installed(tmp_path: Path, text: str, install
 
 @pytest.mark.parametrize(
     ("section", "setup"),
-    [("poetry", "POETRY_VIRTUALENVS_IN_PROJECT=true poetry install"), ("pdm", "pdm sync"), ("uv", "uv sync")],
+    [
+        ("poetry", "POETRY_VIRTUALENVS_IN_PROJECT=true poetry install"),
+        ("pdm", "pdm install"),  # `pdm sync` refuses to work without a lock file.
+        ("pdm.dev-dependencies", "pdm install"),
+        ("uv", "uv sync"),
+        ("uv.sources", "uv sync"),
+    ],
 )
 def test_the_set_up_of_a_manager_without_a_lock_file(tmp_path: Path, section: str, setup: str) -> None:
     detected = tree(tmp_path, **{"pyproject.toml": f"{PROJECT}[tool.{section}]\n", **PYTEST})
     assert detected.setup == (setup,)
-    assert detected.commands["test"] == f"{section} run python -m pytest -q"
+    assert detected.commands["test"] == f"{setup.split()[-2]} run python -m pytest -q"
 
 
 POETRY_GROUPS = "[tool.poetry.group.test]\noptional = true\n[tool.poetry.extras]\ntesting = ['x']\n"

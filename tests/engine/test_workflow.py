@@ -179,6 +179,8 @@ def test_the_address_of_a_remote_for_everybody(url: str, expected: str) -> None:
         ((), ("python3 -m pytest -q", "ruff check ."), ("python -m pip install pytest", "python -m pip install ruff")),
         (("python3 -m venv .venv && .venv/bin/pip install -e .[test]",), ("python3 -m pytest -q",), ()),
         (("pnpm install --frozen-lockfile",), ("CI=1 pnpm run test", ""), ("npm install --global pnpm",)),
+        (("yarn install --frozen-lockfile",), ("yarn run test",), ()),
+        (("YARN_ENABLE_GLOBAL_CACHE=false yarn install --immutable",), ("yarn run test",), ("corepack enable",)),
     ],
 )
 def test_what_commands_need_is_installed(

@@ -253,7 +253,7 @@ def _python_stack(root: Path) -> Stack | None:
     tests = sorted(_test_files(root), key=lambda path: (len(path.parts), path))[:TESTS_MAX]
     if not tests and not _has_file(root, *names, "setup.py", "uv.lock"):
         return None
-    sections = (lock for lock in tables().python_managers if f"[tool.{lock.partition('.')[0]}]" in settings)
+    sections = (lock for lock in tables().python_managers if re.search(rf"\[tool\.{Path(lock).stem}[].]", settings))
     manager = _find_manager(root, tables().python_managers) or next(map(tables().python_managers.get, sections), None)
     prefix, setup, options = manager or ("", "", {})
     setup = " ".join((setup, *_options(_read_table(root, "pyproject.toml") or {}, options)))
