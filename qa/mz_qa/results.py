@@ -77,8 +77,6 @@ Status = Literal["passed", "failed", "empty", "skipped"]
 
 
 class LayerResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of one layer."""
-
     number: int
     name: str
     about: str

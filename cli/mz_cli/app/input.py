@@ -57,7 +57,6 @@ def is_confirmed(question: str) -> bool:
 
 
 def _ask_until_valid(question: str, options: Sequence[str], proposed: str) -> str:
-    """Ask until the answer is one of the options."""
     while (reply := ask_line(question, proposed)) not in options:
         print_note(f"{single_line(reply)[:80]!r} is not one of: {', '.join(options)}")
     return reply

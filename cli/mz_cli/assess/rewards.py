@@ -76,7 +76,6 @@ def facts_of(log: ProjectLog, run: str) -> Iterator[FeatureFacts]:
 
 
 def print_reward(log: ProjectLog, run: str, feature: str, as_json: bool) -> None:
-    """Print the reward of one feature."""
     facts = fold_facts(log.store.read(feature_stream(run, feature))) or FeatureFacts(run, feature)
     reward = reward_of(facts, definition_of(log, run))
     lines = (f"{subject}: {score}  {reason}" for subject, score, reason in _rows(reward))

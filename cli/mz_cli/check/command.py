@@ -181,7 +181,6 @@ def print_result(result: CheckRun, name: str, stream: TextIO, as_json: bool) -> 
 
 
 def layer_line(layer: LayerResult) -> Line:
-    """Return the result of a layer in one line."""
     status = layer.status.upper() if layer.status == "failed" else layer.status
     counts = [count_noun(layer.checks, "check"), f"{layer.duration_ms / 1000:.1f} s"]
     if layer.findings:

@@ -196,5 +196,4 @@ def _patch_lines(diff: str | None, indent: str) -> Iterator[Line]:
 
 
 def patch_style(text: str) -> str:
-    """Return the style of a patch line."""
     return next((style for beginning, style in PATCH_STYLES if text.startswith(beginning)), "")

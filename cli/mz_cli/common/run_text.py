@@ -235,7 +235,6 @@ def run_exit(view: RunView) -> Exit:
 
 
 def fatal_exit(code: str) -> Exit:
-    """Return the exit code of a fatal problem."""
     return FATAL_EXITS.get(code, Exit.REPOSITORY if code in REPOSITORY_CODES else Exit.PREREQUISITE)
 
 

@@ -237,7 +237,6 @@ def _priced_calls(
 
 # comparisons of runs --------------------------------------------------------------------------------------------------
 def _find_runs(log: ProjectLog, options: CostOptions) -> tuple[str, str | None]:
-    """Return the run and its baseline."""
     run, baseline = log.find_run(options.selector), options.baseline and log.find_run(options.baseline)
     if run == baseline:
         raise click.UsageError(f"run {run} cannot be its own baseline")

@@ -34,7 +34,6 @@ ENDED = ("delivered", "merged", "tagged", "done", "failed", "cancelled", "skippe
 
 
 def agentswe_files(run: ExportedRun) -> Iterator[ExportedFile]:
-    """Yield the files of a run."""
     if pins := run.pins:
         for phase in pins.pipeline.phases:
             contract = contract_of(phase, pins.pipeline, pins.rules, pins.config.limits)

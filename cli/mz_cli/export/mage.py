@@ -23,7 +23,6 @@ AT_WORK = ("working", "waiting", "held", "interrupted", "paused")
 
 
 def mage_files(run: ExportedRun) -> Iterator[ExportedFile]:
-    """Yield the files of a run."""
     callers = {feature.view.feature: STITCH if _is_issue(run, feature.item) else MEASURE for feature in run.features}
     records = {
         feature.view.feature: [_record(run, call, callers[call.feature]) for call in feature.view.paid_calls]

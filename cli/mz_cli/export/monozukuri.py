@@ -31,7 +31,6 @@ RESULTS = {"done": "completed", "pr-created": "completed", "failed": "failed", "
 
 
 def monozukuri_files(run: ExportedRun) -> Iterator[ExportedFile]:
-    """Yield the files of a run."""
     view, features, top = run.view, run.features, f"runs/{run.view.run}"
     ended = iso_time(view.last_recorded_us) if view.has_stopped else None
     manifest = {

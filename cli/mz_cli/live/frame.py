@@ -212,7 +212,6 @@ def _attempt_text(feature: FeatureView, call: CallView | None, now_us: int) -> s
 
 
 def _status_reason(feature: FeatureView, now_us: int) -> str:
-    """Return the explanation of a status."""
     if feature.status == "waiting" and feature.question is not None:
         question = feature.question
         phase = f" in {question.phase}" if question.phase else ""

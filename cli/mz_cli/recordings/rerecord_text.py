@@ -159,7 +159,6 @@ def _finding_lines(finding: Finding) -> Iterator[Line]:
 
 
 def result_lines(done: RerecordedCassette) -> Iterator[str]:
-    """Yield the result for one cassette."""
     for feature in done.dropped:
         yield f"{done.path}: {feature.feature} keeps its old recordings: {feature.reason}"
     charged_text = f"{count_noun(len(done.called), 'agent call')}, ${exact_usd(done.charged_nanousd)}"

@@ -166,7 +166,6 @@ def replay(as_json: bool, reports: ReportOptions, **values: Any) -> int:
 
 
 def cassette_projects(options: ReplayOptions) -> dict[Path, Path]:
-    """Return the project of each cassette that the options name."""
     if options.bundled:
         return {path: bundled_project(path) for path in bundled_cassettes()}
     root = find_root(Path.cwd())
@@ -227,7 +226,6 @@ def require_cassettes(root: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
 
 
 def replay_jobs(projects: Mapping[Path, Path], workers: int) -> tuple[ReplayJob, ...]:
-    """Return a job for each cassette, in its project."""
     today, environment = datetime.now(UTC), without_git_variables(os.environ)
     return tuple(
         ReplayJob(

@@ -275,7 +275,6 @@ def _current_rules(log: ProjectLog, runs: Sequence[str]) -> RecheckRules:
 
 
 def _current_pipeline(name: str, root: Path) -> Pipeline | None:
-    """Return the current pipeline of that name; None if there is none."""
     try:
         return load_pipeline(name, root)[0]
     except MzError as error:

@@ -217,7 +217,6 @@ def html(report: Report) -> str:
 
 
 def calls_by_suite(group: FindingGroup) -> dict[str, list[str]]:
-    """Return the calls and features of a group by suite."""
     calls: dict[str, list[str]] = {}
     for label, finding in group.occurrences:
         calls.setdefault(label, []).extend(filter(None, [call_name(finding)]))
@@ -248,7 +247,6 @@ def time_text(seconds: float) -> str:
 
 
 def content_security_policy(style: str, script: str) -> str:
-    """Return the Content-Security-Policy of the page."""
     style_digest, script_digest = (
         b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)
     )

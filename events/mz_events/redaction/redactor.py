@@ -61,8 +61,6 @@ DECODINGS_MAX = 2
 
 
 class SecretMatch(msgspec.Struct, frozen=True, order=True):
-    """One occurrence of a secret."""
-
     start: int
     end: int
     """`start` and `end` are offsets in bytes."""

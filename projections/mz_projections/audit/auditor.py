@@ -383,7 +383,6 @@ def _red_base(run_events: Stream, pinned: PinnedRun | None) -> Iterator[Gap]:
 
 
 def _rejected_messages(run_events: Stream) -> Iterator[Gap]:
-    """Yield rejected messages of people."""
     for recorded in run_events:
         if isinstance(event := recorded.event, InboxRead) and not event.accepted:
             message = f"a person's message was rejected: {event.rejection_code}"

@@ -135,7 +135,6 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def totals(calls: Iterable[Call]) -> Totals:
-    """Return the totals of some calls."""
     call_list = tuple(calls)
     return Totals(
         len(call_list),

@@ -46,8 +46,6 @@ WASTED: tuple[CallOutcome, ...] = ("rejected", "failed", "lost", "superseded")
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One agent call."""
-
     key: str
     run: str
     feature: str
@@ -164,8 +162,6 @@ C = TypeVar("C", bound=Call)
 
 
 class FeatureCalls(msgspec.Struct, frozen=True):
-    """The calls of one feature."""
-
     run: str
     feature: str
     current_phases: tuple[str, ...] = ()
@@ -248,12 +244,10 @@ def evolve_calls(calls: tuple[C, ...], current_phases: tuple[str, ...], recorded
 
 
 def change_call(calls: tuple[C, ...], key: str | None, change: Callable[[C], C]) -> tuple[C, ...]:
-    """Return the calls with one of them changed."""
     return tuple([change(call) if call.key == key else call for call in calls])
 
 
 def last_builder_key(calls: tuple[Call, ...], phase: str, unit: str) -> str | None:
-    """Return the key of the last builder call in that unit."""
     return next((c.key for c in reversed(calls) if (c.phase, c.unit, c.role) == (phase, unit, BUILDER)), None)
 
 

@@ -63,7 +63,6 @@ class ImportedStore(ReadModelStore):
         return self.rows(FILES)
 
     def files_of(self, stream: str) -> tuple[ImportedFileRead, ...]:
-        """Return the files of one session."""
         return tuple(file.read for file in self.rows(FILES, "session = ?", stream))
 
     def sessions_with_totals(self) -> tuple[str, ...]:

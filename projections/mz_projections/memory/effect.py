@@ -46,7 +46,6 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def effects(rows: Iterable[FeatureMemory], learnings: Iterable[Learning]) -> Iterator[Effect]:
-    """Yield the effect of each learning."""
     rows = tuple(rows)
     for learning in learnings:
         ended = [result for result in learning.results if result.helped is not None]

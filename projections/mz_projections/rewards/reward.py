@@ -155,7 +155,6 @@ def reward_of(facts: FeatureFacts, rewards: Rewards | None) -> Reward:
 
 
 def composite(scores: tuple[DimensionScore, ...], rule: Composite) -> int | None:
-    """Return the composite of these scores."""
     values = {score.name: score.score for score in scores if score.score is not None}
     if len(values) < max(rule.known_min, 1):
         return None

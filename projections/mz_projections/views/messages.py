@@ -57,8 +57,6 @@ class Decision(HumanMessage, frozen=True, kw_only=True):
 
 
 class InboxMessage(HumanMessage, frozen=True, kw_only=True):
-    """A message in the inbox and its status."""
-
     question: int | None
     """Only for answers: version in the feature's stream of the question; None: any open question."""
     status: MessageStatus

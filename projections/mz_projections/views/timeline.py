@@ -55,7 +55,6 @@ def timeline(events: Iterable[Recorded[Event]]) -> Iterator[Line]:
 
 
 def describe(event: Event) -> str:
-    """Return the description of the event."""
     return DESCRIPTIONS[type(event)](event)
 
 

@@ -23,8 +23,6 @@ FAILURES_FILE = "failures.yaml"
 
 
 class ExpectedParse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Expected parse of a stream."""
-
     terminal: Literal["success", "error", "no-terminal"]
     code: str = ""
     """Problem code; empty for success."""

@@ -158,7 +158,6 @@ class World:
         """Do nothing: called before the world is only read, where nothing can be left undone."""
 
     def write(self, tree: Tree) -> Commit:
-        """Store a tree."""
         digest = hashlib.sha1(repr((tree.parent, tree.message, tree.merged)).encode())
         for name, data in sorted(tree.files.items()):
             digest.update(b"%s\0%d\0%s" % (name.encode("utf-8", "surrogateescape"), len(data), data))

@@ -227,7 +227,6 @@ def _is_request(recorded: Recorded[Event], key: str) -> bool:
 
 
 def variant_result(variant: Variant) -> CallResult:
-    """Return the result of a variant."""
     return CallResult(
         stdout=variant.stdout, stderr=variant.stderr, exit=variant.exit, duration_ms=1, problem=variant.ended_by_mz
     )

@@ -177,7 +177,6 @@ def hide_noise(differences: Sequence[Difference], entries: Iterable[NoiseEntry],
 
 
 def matches(entry: NoiseEntry, leaf: LeafDifference) -> bool:
-    """Return True if the entry matches this part of a difference."""
     if entry.kind == "COST":
         growth = relative_growth(leaf)
         return entry.path == leaf.path and growth is not None and abs(growth) * 100 <= (entry.within or 0)

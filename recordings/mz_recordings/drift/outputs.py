@@ -160,8 +160,6 @@ KINDS = {b"new": "added", b"deleted": "deleted", None: "modified"}
 
 
 class FileChange(NamedTuple):
-    """Change of one file."""
-
     description: str
     """Kind of change, and the new mode if the patch names it."""
     content: bytes

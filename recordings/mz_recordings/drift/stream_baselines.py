@@ -40,8 +40,6 @@ HEADER = """\
 
 
 class BaselineFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Content of a file."""
-
     agent: str
     version: str
     reason: str

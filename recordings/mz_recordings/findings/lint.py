@@ -129,8 +129,6 @@ class LintNotice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LintResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of linting one cassette."""
-
     path: str
     format: int | None = None
     """None: unknown."""

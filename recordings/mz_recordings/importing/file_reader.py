@@ -91,8 +91,6 @@ class SegmentStats(TranscriptStats, kw_only=True):
 
 
 class FileSegment(msgspec.Struct, kw_only=True):
-    """A part of a file."""
-
     path: str
     cwd: str
     bytes_read: int

@@ -65,8 +65,6 @@ class Busy(Exception):
 
 
 class ImportProgress(msgspec.Struct, frozen=True):
-    """Progress of an import."""
-
     files_done: int
     files_total: int
     bytes_done: int

@@ -18,8 +18,6 @@ SUBAGENT_PREFIX = "agent-"
 
 
 class FileMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """A file and its metadata."""
-
     path: Path
     status: os.stat_result
     is_named: bool

@@ -249,7 +249,6 @@ def divergence_kind(event: Event) -> DivergenceKind:
 def finding_kind(
     event: Event | None, kind: DivergenceKind, field_differences: tuple[EventFieldDifference, ...]
 ) -> FindingKind:
-    """Return the finding kind of a divergence."""
     if kind == "verdict":
         return "DECISION"
     if kind == "arguments" and isinstance(event, AgentRequested):

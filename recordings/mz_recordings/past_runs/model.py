@@ -76,8 +76,6 @@ def field_name(path: str) -> str:
 
 
 class StreamReplay(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of replaying one stream."""
-
     stream: StreamId
     events: int
     compared: int
@@ -93,8 +91,6 @@ class StreamReplay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunReplay(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of replaying one run."""
-
     run: str
     mz_version: str
     """Version of `mz` that started the run."""
@@ -154,7 +150,6 @@ def findings_of(history: RunReplay) -> tuple[Finding, ...]:
 
 
 def _finding(divergences: list[Divergence]) -> Finding:
-    """Return the finding of divergences of one cause."""
     first, more = divergences[0], len(divergences) - 1
     location = f"{first.event_ref}{f' and {more} more events' if more > 1 else ' and 1 more event' if more else ''}"
     return Finding(

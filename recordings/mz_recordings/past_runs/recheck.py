@@ -32,8 +32,6 @@ TREE_NEEDED = "artifacts that are several files, or whose rules look at the tree
 
 
 class RecheckRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Rules of a recheck."""
-
     rule_sets: Mapping[str, RuleSet]
     limits: Limits
     pipelines: Mapping[str, Pipeline] = {}

@@ -405,7 +405,6 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
 
 # inputs ---------------------------------------------------------------------------------------------------------------
 def requested_spec(request: AgentRequested, feature: str, pins: Pins, blobs: Blobs) -> CallSpec:
-    """Return the call that a request asks for."""
     phase = pins.pipeline.find_phase(request.ref.phase)
     return CallSpec(
         key=request.ref.key,
@@ -551,5 +550,4 @@ def _file(kind: Kind, name: str, data: bytes, artifact: str = "", path: str = ""
 
 
 def _to_json_values(struct: msgspec.Struct) -> dict[str, object]:
-    """Return the struct as plain JSON values."""
     return msgspec.json.decode(msgspec.json.encode(struct, enc_hook=encode_quantity), type=dict[str, object])

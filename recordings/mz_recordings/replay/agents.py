@@ -143,7 +143,6 @@ class ReplayAgents(AgentRegistry):
 
 
 def identity_of_key(pipeline: str, key: str) -> Identity:
-    """Return the identity of the call with this key."""
     call = parse_key(key)
     assert call is not None, key
     return Identity(pipeline=pipeline, **call)

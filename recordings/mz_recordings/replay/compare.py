@@ -98,7 +98,6 @@ def trace_divergences(recorded: bytes, produced: bytes) -> tuple[TraceDivergence
 
 
 def drift_kind(difference: EventDifference) -> FindingKind:
-    """Return the kind of drift of a differing event."""
     old, new = difference.recorded or {}, difference.produced or {}
     if old.get("type") != new.get("type"):
         return "DECISION" if _is_decision(old) or _is_decision(new) else "TRACE"
@@ -127,8 +126,6 @@ DIFF_LINES_MAX = 40
 
 
 class ReplayOutcome(NamedTuple):
-    """Outcome of one replay."""
-
     mismatches: Mapping[Identity, CallMismatch]
     missing_calls: tuple[Identity, ...]
     requests: Mapping[Identity, AgentRequested]
@@ -150,7 +147,6 @@ class ReplayOutcome(NamedTuple):
 
 
 def compare_replay(cassette: Cassette, outcome: ReplayOutcome, today: datetime) -> tuple[Finding, ...]:
-    """Return all findings of a replay."""
     stopped = cassette.manifest.fixture.dependents(_stopped_features(outcome))
     return (
         *static_findings(cassette, today),

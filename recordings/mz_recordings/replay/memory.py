@@ -89,8 +89,6 @@ PREPARED_MAX = 8
 
 
 class Repository(NamedTuple):
-    """The repository of a cassette."""
-
     objects: MemoryObjects
     base: str
     heads: Mapping[str, str]

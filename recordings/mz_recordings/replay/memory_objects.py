@@ -244,7 +244,6 @@ def check_tree_name(name: bytes, mode: int) -> None:
 
 
 def has_carriage_return(data: bytes) -> bool:
-    """Return True for a text with a carriage return."""
     return b"\r" in data and b"\0" not in data[:BINARY_PROBE]
 
 

@@ -61,8 +61,6 @@ NOT_KEPT = "results of commands cannot be kept: no network namespaces here, or c
 
 
 class ReplayJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One cassette to replay."""
-
     path: str
     project: str
     """Path of the project with the current pipelines and settings."""
@@ -130,7 +128,6 @@ def with_locations(result: ReplayResult, project: Path) -> ReplayResult:
 
 
 def replay_error_finding(error: CassetteUnreadable | FixtureUnavailable | MzError) -> Finding:
-    """Return the finding that no replay was possible."""
     if isinstance(error, MzError):
         location = error.location or SourceLocation("")
         message = f"the current pipeline or settings are invalid: {error.diagnostics[0].message}"
@@ -278,7 +275,6 @@ def sampled(paths: Collection[Path], number: int, commit: str) -> frozenset[Path
 
 
 def without_git_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without git's variables."""
     return {name: value for name, value in environment.items() if not name.startswith("GIT_")}
 
 

@@ -253,8 +253,6 @@ class StopControl:
 
 
 class RunEnd(NamedTuple):
-    """End of a run."""
-
     stop_reason: str
     """Empty: every feature stopped by itself; `interrupted`, `budget`, or the code of a fatal problem."""
     charged_nanousd: int

@@ -93,8 +93,6 @@ class RerecordPlan(NamedTuple):
 
 
 class RerecordResult(NamedTuple):
-    """Result of a re-recording."""
-
     run_end: RunEnd
     live_calls: tuple[str, ...] = ()
     """Calls to which the real agent replied."""

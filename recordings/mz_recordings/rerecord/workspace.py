@@ -60,7 +60,6 @@ PROVENANCES_BEST_FIRST: tuple[Provenance, ...] = get_args(Provenance)
 
 
 def weakest_provenance(*provenances: Provenance) -> Provenance:
-    """Return the weakest of one or more provenances."""
     return max(provenances, key=PROVENANCES_BEST_FIRST.index)
 
 
