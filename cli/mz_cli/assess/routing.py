@@ -29,8 +29,7 @@ from mz_cli.app.help import command_family, format_options, message_option
 from mz_cli.assess.metrics import opened_features
 from mz_cli.people.inbox import store_text, store_user_name
 from mz_cli.project.pipelines import project_root
-from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import Shape, print_document
+from mz_cli.terminal.json import Shape
 from mz_cli.terminal.table import Table, columns, print_output
 from mz_cli.terminal.text import rounded_usd
 
@@ -171,13 +170,9 @@ def apply(phase: tuple[str, ...], reason: str, as_json: bool) -> None:
         (recorded,) = log.append(event, PROJECT_STREAM)
         write_project_file(log.root, document.name, text, "apply it again")
     shadowed = tuple(item.phase for item in proposals if item.phase in own[1])
-    if as_json:
-        applied = RoutingAppliedShape(file=document.name, phases=names, shadowed=shadowed, event_ref=recorded.event_ref)
-        print_document("routing-apply", applied)
-        return
-    print_line(f"{document.name}: {', '.join(names)}")
-    if shadowed:
-        print_note(f"mz.yaml comes before it for: {', '.join(shadowed)}")
+    applied = RoutingAppliedShape(file=document.name, phases=names, shadowed=shadowed, event_ref=recorded.event_ref)
+    notes = [f"mz.yaml comes before it for: {', '.join(shadowed)}"] if shadowed else []
+    print_output(as_json, "routing-apply", applied, [f"{document.name}: {', '.join(names)}"], notes)
 
 
 def _loaded(folder: Path) -> tuple[Pipeline, LoadedConfig]:

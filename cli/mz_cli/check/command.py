@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
 
 import click
 from mz_engine.version import VERSION
@@ -21,7 +20,8 @@ from mz_cli.replay.command import require_cassettes
 from mz_cli.reports.findings import ReplayFinding, Suite, finding_shapes, group_lines
 from mz_cli.reports.options import ReportOptions, report_options
 from mz_cli.terminal.console import print_note, write_lines
-from mz_cli.terminal.json import Shape, print_document, shape_of
+from mz_cli.terminal.json import Shape, shape_of
+from mz_cli.terminal.table import write_output
 from mz_cli.terminal.text import Line, Span, count_noun
 
 STATUS_STYLES = {"passed": "green", "failed": "bold red", "empty": "yellow", "skipped": "dim"}
@@ -124,7 +124,7 @@ def check(
         result = run_layers(
             project, layer_numbers, may_be_empty, lambda layer: write_lines(stream, (layer_line(layer),))
         )
-        print_result(result, "check", stream, as_json)
+        write_output(stream, as_json, "check", check_document(result), remaining_lines(result))
     reports.write("mz check", check_suites(result), result.exit)
     return int(result.exit)
 
@@ -134,7 +134,8 @@ def run_self_test(root: Path, as_json: bool) -> int:
     project = load_project(root, os.environ, (), 1, datetime.now(UTC), print_note, Path.cwd())
     stream = sys.stderr if as_json else sys.stdout
     result = run_layers(project, None, (), lambda layer: write_lines(stream, (layer_line(layer),)), SELF_TEST_LAYERS)
-    print_result(result, "doctor-self-test", stream, as_json)
+    name = "doctor-self-test"
+    write_output(stream, as_json, name, check_document(result), remaining_lines(result, name))
     return int(result.exit)
 
 
@@ -173,13 +174,6 @@ def check_document(result: CheckRun) -> CheckReport:
 
 
 # for people -----------------------------------------------------------------------------------------------------------
-def print_result(result: CheckRun, name: str, stream: TextIO, as_json: bool) -> None:
-    if as_json:
-        print_document(name, check_document(result))
-    else:
-        write_lines(stream, remaining_lines(result, name))
-
-
 def layer_line(layer: LayerResult) -> Line:
     status = layer.status.upper() if layer.status == "failed" else layer.status
     counts = [count_noun(layer.checks, "check"), f"{layer.duration_ms / 1000:.1f} s"]

@@ -39,8 +39,9 @@ from mz_cli.reports.findings import (
     with_failing,
 )
 from mz_cli.reports.options import ReportOptions, report_options
-from mz_cli.terminal.console import print_line, print_note, write_lines
-from mz_cli.terminal.json import Shape, print_document, shape_of
+from mz_cli.terminal.console import print_note
+from mz_cli.terminal.json import Shape, shape_of
+from mz_cli.terminal.table import print_output, write_output
 from mz_cli.terminal.text import Line, Span, count_noun, single_line, styled_line
 
 REJECTED_MAX = 6
@@ -198,11 +199,8 @@ def drift(
             result = check_library(root, paths, drift_library, static, jobs, noise_reason)
         result = with_failures(result, fail_on)
         exit_code = results_exit(result.results)
-        if as_json:
-            print_document("drift", drift_result(result, int(exit_code), fail_on, against))
-        else:
-            write_lines(stream, render_text(result))
-            write_lines(stream, (styled_line(summary(result, static, against)),))
+        lines = (*render_text(result), styled_line(summary(result, static, against)))
+        write_output(stream, as_json, "drift", drift_result(result, int(exit_code), fail_on, against), lines)
     reports.write("mz drift", replay_suites(result.results, root), exit_code)
     return int(exit_code)
 
@@ -274,13 +272,12 @@ def write_baselines(
 
 
 def _print_baselines(baselines: tuple[BaselineShape, ...], fail_on: Risk, as_json: bool) -> None:
-    if as_json:
-        print_document("drift", drift_result(LibraryDrift(results=()), 0, fail_on, "today", baselines))
-        return
-    for baseline in baselines:
-        origin = f"{baseline.path}: of {baseline.agent} {baseline.version}"
-        uses = f"{baseline.read} fields are read, {baseline.ignored} ignored, {baseline.absent} read but never seen"
-        print_line(f"{origin} {uses}")
+    lines = (
+        f"{baseline.path}: of {baseline.agent} {baseline.version} {baseline.read} fields are read, "
+        f"{baseline.ignored} ignored, {baseline.absent} read but never seen"
+        for baseline in baselines
+    )
+    print_output(as_json, "drift", drift_result(LibraryDrift(results=()), 0, fail_on, "today", baselines), lines)
 
 
 # for people -----------------------------------------------------------------------------------------------------------

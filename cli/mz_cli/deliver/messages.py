@@ -47,8 +47,9 @@ from mz_cli.people.inbox import (
     store_user_name,
 )
 from mz_cli.people.questions import ReviewQueue, action_text, pipeline_of, review_queue, state_of, unfinished_runs
-from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.console import print_note
+from mz_cli.terminal.json import shape_of
+from mz_cli.terminal.table import print_output
 
 RETRIABLE_STATUSES = frozenset(status.value for status in RETRIABLE_OUTCOMES)
 """Statuses of features that can be retried."""
@@ -147,13 +148,11 @@ def cancel(selectors: tuple[str, ...], why: str | None, as_json: bool) -> int:
             return drive_run(log.root, begin, "resume", as_json)[0]
         execute(log.root, os.environ, begin)
         posted = replace(posted, messages_read=True)
-    if as_json:
-        print_document("cancel", shape_of(CancelResult, posted, features=features))
-    else:
-        subject = ", ".join(features) or f"the rest of run {posted.run}"
-        was_done = posted.messages_read and not posted.process_running
-        requested = f"cancellation of {subject} requested; {posted_text(posted)}"
-        print_line(f"cancelled: {subject}; branches stay as they are" if was_done else requested)
+    subject = ", ".join(features) or f"the rest of run {posted.run}"
+    was_done = posted.messages_read and not posted.process_running
+    requested = f"cancellation of {subject} requested; {posted_text(posted)}"
+    text = f"cancelled: {subject}; branches stay as they are" if was_done else requested
+    print_output(as_json, "cancel", shape_of(CancelResult, posted, features=features), [text])
     return 0
 
 

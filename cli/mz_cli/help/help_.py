@@ -17,7 +17,7 @@ from mz_cli.app.help import HELP_WIDTH, command, did_you_mean, format_options
 from mz_cli.app.topics import TOPICS
 from mz_cli.main import mz
 from mz_cli.terminal.console import is_terminal, print_line, terminal_width, write_text
-from mz_cli.terminal.json import Shape, print_document
+from mz_cli.terminal.json import Shape
 from mz_cli.terminal.table import Table, columns, print_output
 
 CODE = re.compile(r"\W*(?:error|exit)?\W*(?:MZ)?[0-9]+\W*", re.IGNORECASE)
@@ -96,17 +96,15 @@ def help_(context: click.Context, topic: tuple[str, ...], as_json: bool) -> None
 def explain(code: str, as_json: bool) -> None:
     """Explain an error code or an exit code. Raises UsageError for an unknown code."""
     shape = find_explanation(code)
-    if as_json:
-        print_document("help-code", shape)
-        return
-    print_line(f"{'exit code ' if shape.kind == 'exit' else ''}{shape.code}: {shape.title}")
+    heading = f"{'exit code ' if shape.kind == 'exit' else ''}{shape.code}: {shape.title}"
     texts = [shape.explanation]
     if shape.kind == "error":
         texts += ["No exit code." if shape.exit is None else f"Exit code {shape.exit}: {MEANINGS[Exit(shape.exit)]}"]
     elif shape.codes:
         texts += [f"Errors that lead to it: {', '.join(shape.codes)}"]
     width = min(terminal_width(sys.stdout), HELP_WIDTH) if is_terminal(sys.stdout) else sys.maxsize
-    print_line(*(f"\n{textwrap.fill(text, width)}" for text in texts))
+    lines = (heading, *(f"\n{textwrap.fill(text, width)}" for text in texts))
+    print_output(as_json, "help-code", shape, lines)
 
 
 def print_all(as_json: bool) -> None:

@@ -21,8 +21,7 @@ from mz_cli.app.context import find_root, open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.app.selectors import select
 from mz_cli.terminal.console import print_note
-from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.table import Table, columns, print_output
 from mz_cli.terminal.text import count_noun, shorten, single_line
 
 SHOWN_CHARS = 60
@@ -92,15 +91,11 @@ def compare(left: str, right: str, file: Path, as_json: bool) -> int:
     compared = tuple(compare_versions(root, config, commits, cases, os.environ, print_note))
     different = sum(bool(case.differences) for case in compared)
     sides = [Version(name=name, commit=commit) for name, commit in commits]
-    if as_json:
-        shapes = tuple(_shape(case) for case in compared)
-        equal = len(compared) - different
-        report = ComparisonReport(left=sides[0], right=sides[1], equal=equal, different=different, cases=shapes)
-        print_document("compare", report)
-    else:
-        rows = tuple((case.name, *_cells(case)) for case in compared)
-        print_table(Table(columns=columns("case", "result", "left", "right"), rows=rows))
-        print_note(f"{different} different of {count_noun(len(compared), 'case')}")
+    shapes, equal = tuple(_shape(case) for case in compared), len(compared) - different
+    report = ComparisonReport(left=sides[0], right=sides[1], equal=equal, different=different, cases=shapes)
+    rows = tuple((case.name, *_cells(case)) for case in compared)
+    table = Table(columns=columns("case", "result", "left", "right"), rows=rows)
+    print_output(as_json, "compare", report, table, [f"{different} different of {count_noun(len(compared), 'case')}"])
     return int(Exit.VERDICT if different else Exit.OK)
 
 

@@ -29,9 +29,9 @@ from mz_cli.common.feature_query import DetailOptions, feature_detail, part_of
 from mz_cli.common.feature_text import render_text
 from mz_cli.common.worktree_diff import patch
 from mz_cli.people.questions import pipeline_of, state_of
-from mz_cli.terminal.console import write_file_bytes, write_lines
+from mz_cli.terminal.console import write_file_bytes
 from mz_cli.terminal.json import Shape, print_document, shape_of
-from mz_cli.terminal.table import print_output
+from mz_cli.terminal.table import print_output, write_output
 from mz_cli.terminal.text import count_noun, format_count
 
 
@@ -113,10 +113,7 @@ def show(
         by_attempt = selector.attempt is not None
         options = DetailOptions(prompts=prompt, outputs=output, patch=make_patch, by_attempt=by_attempt)
         detail = feature_detail(selector.run, view, part, options, run_context(log, selector.run))
-    if as_json:
-        print_document("show", detail)
-    else:
-        write_lines(sys.stdout, render_text(detail))
+    write_output(sys.stdout, as_json, "show", detail, render_text(detail))
 
 
 def find_digest(log: ProjectLog, text: str) -> Digest | None:

@@ -28,8 +28,8 @@ from mz_events.store import Append, Recorded, VersionConflict
 from mz_projections.views.messages import Kind, message_kind
 
 from mz_cli.app.context import ProjectLog, is_process_running
-from mz_cli.terminal.console import print_line
-from mz_cli.terminal.json import Shape, print_document, shape_of
+from mz_cli.terminal.json import Shape, shape_of
+from mz_cli.terminal.table import print_output
 from mz_cli.terminal.text import single_line, strip_escapes
 
 READ_WAIT_SECONDS = 3.0
@@ -175,9 +175,6 @@ def print_posted(
     feature: str | None = None, verdict: Verdict | None = None, phase: str | None = None,
 ) -> None:  # fmt: skip
     """Print what was posted. `action_text`: the requested action."""
-    if not as_json:
-        print_line(f"{action_text}; {posted_text(posted)}" if posted.event_refs else action_text)
-        return
     result = shape_of(
         MessageResult,
         posted,
@@ -188,7 +185,8 @@ def print_posted(
         event_ref=next(iter(posted.event_refs), None),
         message_read=posted.messages_read,
     )
-    print_document(command, result)
+    text = f"{action_text}; {posted_text(posted)}" if posted.event_refs else action_text
+    print_output(as_json, command, result, [text])
 
 
 def posted_text(posted: PostedMessage) -> str:

@@ -13,9 +13,8 @@ from mz_engine.prompts.ledger import tokens_of
 
 from mz_cli.app.help import command_family, format_options
 from mz_cli.project.pipelines import BUILT_IN, LintResult, print_diagnostics, project_root, severity_counts
-from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import Shape, print_document, shape_of
-from mz_cli.terminal.table import Table, columns, print_output, print_table
+from mz_cli.terminal.table import Table, columns, print_output
 from mz_cli.terminal.text import count_noun
 
 
@@ -86,20 +85,16 @@ def list_(personas: bool, as_json: bool) -> None:
     files = load_cards(project_root(Path.cwd())).values()
     listed = tuple(card_entry(file, tokens_of(read_persona(file)) if personas else None) for file in files)
     size, persona_size = sum(card.tokens for card in listed), sum(card.persona_tokens or 0 for card in listed)
-    if as_json:
-        print_document(
-            "cards-list", CardList(cards=listed, tokens=size, persona_tokens=persona_size if personas else None)
-        )
-        return
+    card_list = CardList(cards=listed, tokens=size, persona_tokens=persona_size if personas else None)
     rows = tuple(
         (card.name, card.file or BUILT_IN, card.domain or "-", " ".join(card.capabilities or "-"), str(card.tokens),
          "-" if card.persona_tokens is None else str(card.persona_tokens), str(card.errors), str(card.warnings))
         for card in listed
     )  # fmt: skip
     heads = columns("card", "file", "domain", "~capabilities", ">tokens", ">persona", ">errors", ">warnings")
-    print_table(Table(columns=heads, rows=rows, empty="No cards."))
-    if personas:
-        print_note(f"{count_noun(len(listed), 'card')}: {size:,} tokens instead of {persona_size:,} of their personas")
+    note = f"{count_noun(len(listed), 'card')}: {size:,} tokens instead of {persona_size:,} of their personas"
+    table = Table(columns=heads, rows=rows, empty="No cards.")
+    print_output(as_json, "cards-list", card_list, table, [note] if personas else [])
 
 
 def card_entry(file: CardFile, persona_tokens: int | None) -> CardListed:
@@ -124,10 +119,7 @@ def validate(as_json: bool) -> int:
     diagnostics = tuple(diagnostic for file in files for diagnostic in file.diagnostics)
     names = tuple(file.file for file in files)
     result = LintResult(files=names, diagnostics=diagnostics, **severity_counts(diagnostics))
-    if as_json:
-        print_document("cards-validate", result)
-    else:
-        print_diagnostics(diagnostics, result)
+    print_document("cards-validate", result) if as_json else print_diagnostics(diagnostics, result)
     return int(Exit.INVALID if result.errors else Exit.OK)
 
 

@@ -20,9 +20,8 @@ from mz_events.redaction.redactor import Secrets
 
 from mz_cli.app.context import find_root
 from mz_cli.app.help import command_family, format_options
-from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import Shape, print_document
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.json import Shape
+from mz_cli.terminal.table import Table, columns, print_output
 
 NO_FILE = f"no {FILE_NAME}: all settings have their defaults"
 
@@ -97,14 +96,11 @@ def show(origin: bool, as_json: bool) -> None:
     root = find_root(Path.cwd())
     loaded = load_config(root, os.environ, {})
     shapes = setting_shapes(loaded, os.environ)
-    if as_json:
-        file = FILE_NAME if loaded.file_exists else None
-        print_document("config-show", ConfigShape(repository=str(root), file=file, settings=shapes))
-        return
+    shown = ConfigShape(repository=str(root), file=FILE_NAME if loaded.file_exists else None, settings=shapes)
     names = ("setting", "~value", "origin") if origin else ("setting", "~value")
     rows = tuple((shape.name, value_text(shape.value) or "-", shape.origin)[: len(names)] for shape in shapes)
-    print_table(Table(columns=columns(*names), rows=rows))
-    print_warnings(loaded.warnings)
+    table = Table(columns=columns(*names), rows=rows)
+    print_output(as_json, "config-show", shown, table, unique_texts(loaded.warnings))
 
 
 @config.command(
@@ -124,18 +120,17 @@ def validate(as_json: bool) -> None:
     sources = load_sources(root, os.environ, loaded, needs_backlog=False)
     pipeline, features = sources.pipeline.pipeline, None if sources.items is None else len(sources.items)
     warnings = summarise_warnings(sources.warnings, sources.pipeline, loaded.config)
-    if as_json:
-        file, texts = FILE_NAME if loaded.file_exists else None, tuple(map(format_diagnostic, warnings))
-        shape = ConfigValidShape(repository=str(root), file=file, pipeline=pipeline, features=features, warnings=texts)
-        print_document("config-validate", shape)
-        return
-    print_line(f"{FILE_NAME} is valid" if loaded.file_exists else NO_FILE)
-    print_line(f"pipeline {pipeline} is valid")
+    file, texts = FILE_NAME if loaded.file_exists else None, tuple(map(format_diagnostic, warnings))
+    shape = ConfigValidShape(repository=str(root), file=file, pipeline=pipeline, features=features, warnings=texts)
     agents = ", then ".join(dict.fromkeys((loaded.config.agent, *loaded.config.failover)))
-    print_line(f"supported: {agents}; `mz doctor` checks the installation")
     backlog = loaded.config.backlog
-    print_line(f"no {backlog} yet" if features is None else f"{backlog} is valid; features: {features}")
-    print_warnings(warnings)
+    lines = (
+        f"{FILE_NAME} is valid" if loaded.file_exists else NO_FILE,
+        f"pipeline {pipeline} is valid",
+        f"supported: {agents}; `mz doctor` checks the installation",
+        f"no {backlog} yet" if features is None else f"{backlog} is valid; features: {features}",
+    )
+    print_output(as_json, "config-validate", shape, lines, unique_texts(warnings))
 
 
 def setting_shapes(loaded: LoadedConfig, environment: Mapping[str, str]) -> tuple[SettingShape, ...]:
@@ -178,5 +173,5 @@ def value_text(value: object) -> str:
     return json.dumps(value)
 
 
-def print_warnings(warnings: Iterable[Diagnostic]) -> None:
-    print_note(*dict.fromkeys(map(format_diagnostic, warnings)))
+def unique_texts(warnings: Iterable[Diagnostic]) -> Iterable[str]:
+    return dict.fromkeys(map(format_diagnostic, warnings))

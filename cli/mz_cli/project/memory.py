@@ -27,9 +27,8 @@ from mz_cli.app.context import ProjectLog, find_root
 from mz_cli.app.help import command_family, format_options, message_option
 from mz_cli.common.memory import ProjectMemory, for_others, open_memory, takes_shared
 from mz_cli.people.inbox import store_text, store_user_name
-from mz_cli.terminal.console import print_line
-from mz_cli.terminal.json import Shape, print_document, shape_of
-from mz_cli.terminal.table import Table, columns, print_output, print_table
+from mz_cli.terminal.json import Shape, shape_of
+from mz_cli.terminal.table import Table, columns, print_output
 from mz_cli.terminal.text import single_line
 
 RESULTS = {True: "helped", False: "did not help", None: "open"}
@@ -208,9 +207,6 @@ def summary_line(learning: Learning) -> str:
 def why(learning: str, as_json: bool) -> None:
     """Explain a learning: its evidence, its uses, and the rules. LEARNING is an id or its beginning."""
     shape = explain(learning)
-    if as_json:
-        print_document("memory-why", shape)
-        return
     rules, chosen = shape.rules, shape.learning
     limit = "" if chosen.confidence is None else f", confidence {chosen.confidence:.2f} of {rules.project_confidence}"
     lines = [f"rules {len(chosen.features)} of {rules.features_min(chosen.kind)} features{limit}"]
@@ -228,7 +224,8 @@ def why(learning: str, as_json: bool) -> None:
     if chosen.decision is not None:
         action = "promoted" if chosen.decision.is_promoted else "archived"
         lines.append(f"{action} by {shape.decided_by}: {shape.reason} ({chosen.decision.event_ref})")
-    print_line(summary_line(chosen), *(f"  {single_line(line)}" for line in lines))
+    texts = (summary_line(chosen), *(f"  {single_line(line)}" for line in lines))
+    print_output(as_json, "memory-why", shape, texts)
 
 
 def _decide(
@@ -375,16 +372,12 @@ def rules(file: Path | None, as_json: bool) -> None:
         current = read_memory_rules(file, str(file))
         with open_memory() as opened:
             moved = tuple(moved_learnings(opened, current))
-    if as_json:
-        print_document("memory-rules", MemoryRulesShape(rules=current, moved=moved))
-    elif file is None:
-        print_line(*(f"{name}: {getattr(current, name)}" for name in MemoryRules.__struct_fields__))
-    else:
-        rows = tuple(
-            (item.id, item.before or "-", item.after or "-", ", ".join(item.evidence), item.key) for item in moved
-        )
-        heads = columns("id", "now", "then", ",evidence", "~key")
-        print_table(Table(columns=heads, rows=rows, empty="These rules move nothing."))
+    rows = tuple((item.id, item.before or "-", item.after or "-", ", ".join(item.evidence), item.key) for item in moved)
+    heads = columns("id", "now", "then", ",evidence", "~key")
+    table = Table(columns=heads, rows=rows, empty="These rules move nothing.")
+    lines = [f"{name}: {getattr(current, name)}" for name in MemoryRules.__struct_fields__]
+    body = MemoryRulesShape(rules=current, moved=moved)
+    print_output(as_json, "memory-rules", body, lines if file is None else table)
 
 
 def moved_learnings(opened: ProjectMemory, other: MemoryRules) -> Iterator[MovedLearning]:

@@ -20,9 +20,8 @@ from mz_engine.setup.skills import (
 
 from mz_cli.app.help import command_family, format_options
 from mz_cli.project.pipelines import BUILT_IN, project_root
-from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import Shape, print_document, shape_of
-from mz_cli.terminal.table import Table, columns, print_output, print_table
+from mz_cli.terminal.json import Shape, shape_of
+from mz_cli.terminal.table import Table, columns, print_output
 
 FOREIGN = LockedSkill(source="-", sha256="")
 
@@ -96,16 +95,14 @@ def list_(as_json: bool) -> None:
         shape_of(SkillListed, file, file.skill, file=None if file.built_in else file.file, errors=len(file.diagnostics))
         for file in files
     )
-    if as_json:
-        print_document("skills-list", SkillList(skills=listed))
-        return
     rows = tuple(
         (skill.name, skill.file or BUILT_IN, skill.version or "-", str(skill.errors), skill.description or "-")
         for skill in listed
     )
     heads = columns("skill", "file", "version", ">errors", "~description")
-    print_table(Table(columns=heads, rows=rows, empty="No skills."))
-    print_note(*(format_diagnostic(diagnostic) for file in files for diagnostic in file.diagnostics))
+    notes = (format_diagnostic(diagnostic) for file in files for diagnostic in file.diagnostics)
+    table = Table(columns=heads, rows=rows, empty="No skills.")
+    print_output(as_json, "skills-list", SkillList(skills=listed), table, notes)
 
 
 @skills.command(
@@ -134,12 +131,9 @@ def install(source: str | None, names: tuple[str, ...], locked: bool, as_json: b
         copied = restore_skills(root, os.environ)
     else:
         copied = tuple(install_skills(root, source, names, os.environ))
-    if as_json:
-        print_document("skills-install", ChangedSkills(skills=copied))
-        return
-    print_line(*(f"installed skills/{name}" for name in copied))
-    if not copied:
-        print_note("nothing to install")
+    lines = (f"installed skills/{name}" for name in copied)
+    notes = [] if copied else ["nothing to install"]
+    print_output(as_json, "skills-install", ChangedSkills(skills=copied), lines, notes)
 
 
 @skills.command(

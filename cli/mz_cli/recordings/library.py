@@ -23,9 +23,8 @@ from mz_cli.app.help import command_family, format_options
 from mz_cli.common.recording import display_path, library_path
 from mz_cli.replay.command import require_cassettes
 from mz_cli.reports.findings import ReplayFinding, finding_shapes, fix_command
-from mz_cli.terminal.console import write_lines
-from mz_cli.terminal.json import Shape, print_document, shape_of
-from mz_cli.terminal.table import Cell, Table, columns, print_output, size_cell
+from mz_cli.terminal.json import Shape, shape_of
+from mz_cli.terminal.table import Cell, Table, columns, print_output, size_cell, write_output
 from mz_cli.terminal.text import Line, Span, count_noun, format_size
 
 
@@ -163,14 +162,11 @@ def lint(paths: tuple[Path, ...], as_json: bool) -> int:
     cassettes, linter = require_cassettes(root, paths), Linter(Secrets(project_secrets(root, os.environ)), os.environ)
     results = tuple(linter.lint(path, display_path(path)) for path in cassettes)
     code = most_severe(KIND_PROPERTIES[finding.kind].exit for result in results for finding in result.findings)
-    if as_json:
-        shapes = tuple(
-            shape_of(LintedCassette, result, findings=finding_shapes(result.findings, result.path))
-            for result in results
-        )
-        print_document("recordings-lint", RecordingsLint(exit=int(code), cassettes=shapes))
-    else:
-        write_lines(sys.stdout, render_text(results))
+    shapes = tuple(
+        shape_of(LintedCassette, result, findings=finding_shapes(result.findings, result.path)) for result in results
+    )
+    report = RecordingsLint(exit=int(code), cassettes=shapes)
+    write_output(sys.stdout, as_json, "recordings-lint", report, render_text(results))
     return int(code)
 
 

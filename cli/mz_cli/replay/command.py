@@ -38,8 +38,9 @@ from mz_cli.reports.findings import (
     with_failing,
 )
 from mz_cli.reports.options import ReportOptions, report_options
-from mz_cli.terminal.console import print_note, write_lines
-from mz_cli.terminal.json import Shape, print_document, shape_of
+from mz_cli.terminal.console import print_note
+from mz_cli.terminal.json import Shape, shape_of
+from mz_cli.terminal.table import write_output
 from mz_cli.terminal.text import Line, Span, count_noun
 
 NETWORK_WARNING = (
@@ -199,14 +200,12 @@ def _replay_cassettes(options: ReplayOptions, as_json: bool, reports: ReportOpti
         if not all(result.offline for result in results):
             print_note(NETWORK_WARNING)
         exit_code = replay_exit(results, options.bisect)
-        if as_json:
-            cassettes = (
-                shape_of(ReplayedCassette, result, findings=finding_shapes(result.findings, result.path))
-                for result in results
-            )
-            print_document("replay", ReplayReport(exit=int(exit_code), cassettes=tuple(cassettes)))
-        else:
-            write_lines(stream, render_text(results))
+        cassettes = tuple(
+            shape_of(ReplayedCassette, result, findings=finding_shapes(result.findings, result.path))
+            for result in results
+        )
+        report = ReplayReport(exit=int(exit_code), cassettes=cassettes)
+        write_output(stream, as_json, "replay", report, render_text(results))
     root = Path.cwd() if options.bundled else find_root(Path.cwd())
     reports.write("mz replay", replay_suites(results, root), exit_code)
     return int(exit_code)

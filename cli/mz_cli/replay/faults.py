@@ -18,9 +18,9 @@ from mz_recordings.faults.faults import FAULTS, InvalidFaultError, fault_reactio
 from mz_recordings.replay.replay import ReplayJob, bundled_library, run_replay, without_git_variables
 
 from mz_cli.common.recording import display_path, reject_unusable
-from mz_cli.terminal.console import print_line, print_note, write_lines
+from mz_cli.terminal.console import print_note, write_lines
 from mz_cli.terminal.json import Shape, print_document
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.table import Table, columns, print_output, print_table
 from mz_cli.terminal.text import Line, Span, single_line
 
 FOLDER = "faults"
@@ -133,12 +133,10 @@ def replay_fault(projects: Mapping[Path, Path], selector: str, as_json: bool) ->
         trace = run_replay(cassette, job).traces[identity.feature]
     end, actions = end_state(tuple(trace_events(trace))), tuple(fault_reaction(trace, identity))
     description, code = FAULTS[name].description, Exit.OK if end else Exit.VERDICT
-    if as_json:
-        body = InjectResult(exit=int(code), path=display_path(path), call=call, fault=name, behavior=description,
-                            reactions=actions, end=end or None)  # fmt: skip
-        print_document("replay-inject", body)
-        return int(code)
+    body = InjectResult(exit=int(code), path=display_path(path), call=call, fault=name, behavior=description,
+                        reactions=actions, end=end or None)  # fmt: skip
     ended = f"ended: {end}" if end else "did NOT end in a named state"
     reaction = (f"  {action}" for action in actions)
-    print_line(f"{call}: {name}: {description}", *reaction, f"{identity.feature} {ended}")
+    lines = (f"{call}: {name}: {description}", *reaction, f"{identity.feature} {ended}")
+    print_output(as_json, "replay-inject", body, lines)
     return int(code)

@@ -38,8 +38,8 @@ from mz_cli.common.feature_query import ViolationShape
 from mz_cli.replay.command import clamp_exit
 from mz_cli.reports.findings import Suite, finding_lines
 from mz_cli.reports.options import ReportOptions
-from mz_cli.terminal.console import write_lines
-from mz_cli.terminal.json import Shape, print_document, shape_of
+from mz_cli.terminal.json import Shape, shape_of
+from mz_cli.terminal.table import write_output
 from mz_cli.terminal.text import Line, Span, count_noun
 
 PINS_UNREADABLE_HINT = "use the version of mz that started it, or replay another run: mz runs"
@@ -132,11 +132,8 @@ def replay_past_run(selector: str | None, bisect: bool, as_json: bool, reports: 
     exit_code = clamp_exit(history_exit(history, bisect)) if bisect else history_exit(history)
     facts = tuple((f"events of {stream.stream}", str(stream.events)) for stream in history.streams)
     suite = Suite(name=f"run {history.run}", findings=findings_of(history), properties=facts)
-    if as_json:
-        print_document("replay-run", past_run(history, exit_code))
-    else:
-        with reports.text_stream() as stream:
-            write_lines(stream, render_text(history))
+    with reports.text_stream() as stream:
+        write_output(stream, as_json, "replay-run", past_run(history, exit_code), render_text(history))
     reports.write("mz replay --run", (suite,), exit_code)
     return int(exit_code)
 
@@ -254,11 +251,8 @@ def recheck_past_runs(selector: str | None, as_json: bool, reports: ReportOption
     if not any(run.artifacts for run in rechecked):
         raise MzError("MZ6001", "no artifact was produced that could be rechecked", hint="`mz runs` lists the runs")
     exit_code = Exit.DRIFT if any(run.rule_changes for run in rechecked) else Exit.OK
-    if as_json:
-        print_document("replay-recheck", recheck_result(rechecked, exit_code))
-    else:
-        with reports.text_stream() as stream:
-            write_lines(stream, recheck_text(rechecked))
+    with reports.text_stream() as stream:
+        write_output(stream, as_json, "replay-recheck", recheck_result(rechecked, exit_code), recheck_text(rechecked))
     suites = tuple(Suite(name=f"run {run.run}", findings=recheck_findings(run)) for run in rechecked)
     reports.write("mz replay --recheck-rules", suites, exit_code)
     return int(exit_code)

@@ -42,9 +42,9 @@ from mz_cli.review.text import (
     questions_table,
     render_text,
 )
-from mz_cli.terminal.console import print_line, write_lines
+from mz_cli.terminal.console import print_line
 from mz_cli.terminal.json import print_document, shape_of
-from mz_cli.terminal.table import print_table, prints_tsv
+from mz_cli.terminal.table import print_table, prints_tsv, write_output
 
 LINES_MAX = 40
 """Maximum of lines per text on a terminal."""
@@ -128,10 +128,8 @@ def show(feature: str, full_text: bool, as_json: bool) -> None:
     with open_log() as log:
         queue, view = find_review_queue(log, feature)
         detail = review_detail(log, queue, view)
-    if as_json:
-        print_document("review-show", detail)
-    else:
-        write_lines(sys.stdout, render_text(detail, None if prints_tsv() or full_text else LINES_MAX))
+    lines = render_text(detail, None if prints_tsv() or full_text else LINES_MAX)
+    write_output(sys.stdout, as_json, "review-show", detail, lines)
 
 
 def review_detail(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> ReviewDetail:

@@ -15,9 +15,18 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from mz_cli.terminal.console import FORMAT_KEY, is_terminal, print_line, terminal_width, write_lines, write_text
+from mz_cli.terminal.console import (
+    FORMAT_KEY,
+    is_terminal,
+    print_line,
+    print_note,
+    terminal_width,
+    write_lines,
+    write_text,
+)
 from mz_cli.terminal.json import print_document
 from mz_cli.terminal.text import (
+    Line,
     display_width,
     exact_usd,
     format_count,
@@ -149,14 +158,20 @@ def print_table(table: Table, stream: TextIO | None = None) -> None:
         _draw(heads, [[single_line(text) for text in row] for row in rows], stream)
 
 
-def print_output(as_json: bool, command: str, body: msgspec.Struct, text: Table | Iterable[str]) -> None:
-    """Print what a command returns: as its document, else as text, which is a table or lines."""
+def print_output(
+    as_json: bool, command: str, body: msgspec.Struct, text: Table | Iterable[str], notes: Iterable[str] = ()
+) -> None:
+    """Print what a command returns: as its document, else as text, which is a table or lines, with notes on stderr."""
     if as_json:
         print_document(command, body)
-    elif isinstance(text, Table):
-        print_table(text)
-    else:
-        print_line(*text)
+        return
+    print_table(text) if isinstance(text, Table) else print_line(*text)
+    print_note(*notes)
+
+
+def write_output(stream: TextIO, as_json: bool, command: str, body: msgspec.Struct, lines: Iterable[Line]) -> None:
+    """Print what a command returns: its document to stdout, else styled lines to the stream."""
+    print_document(command, body) if as_json else write_lines(stream, lines)
 
 
 def tab_separated(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -19,9 +19,8 @@ from mz_cli.app.period import SECOND_US, Period, day_function
 from mz_cli.app.user_log import PREFIX, ImportedLog, open_imported_log
 from mz_cli.common.run_text import INCOMPLETE_TOKENS, UNPRICED
 from mz_cli.cost.report import reported_cell
-from mz_cli.terminal.console import print_note
-from mz_cli.terminal.json import Shape, print_document
-from mz_cli.terminal.table import Cell, Table, columns, print_table, prints_tsv, usd_cell
+from mz_cli.terminal.json import Shape
+from mz_cli.terminal.table import Cell, Table, columns, print_output, prints_tsv, usd_cell
 from mz_cli.terminal.text import compact_number, count_noun, iso_time
 
 ImportedBy = Literal["day", "week", "month", "session", "project", "agent", "model", "part"]
@@ -96,11 +95,8 @@ def print_imported_costs(by: ImportedBy, period: Period, zone: tzinfo | None, *,
         report = imported_costs(log, by, period, zone)
         empty = NONE_IN_PERIOD if log.views.sessions() else NOTHING_IMPORTED
         names = log.short_names() if by == "session" else {}
-    if as_json:
-        print_document("cost-imported", report)
-        return
-    print_table(imported_table(report, names, empty))
-    print_note(*report.notes, *((empty,) if prints_tsv() and not report.groups else ()))
+    notes = (*report.notes, *((empty,) if prints_tsv() and not report.groups else ()))
+    print_output(as_json, "cost-imported", report, imported_table(report, names, empty), notes)
 
 
 def imported_costs(
