@@ -31,7 +31,7 @@ from mz_projections.feature.state import InPhase
 from mz_projections.rewards.facts import CellFacts, FeatureFacts, PhaseFacts, fold_facts
 from mz_projections.views.timeline import describe
 from mz_qa.simulation import trial
-from mz_recordings.rerecord.driver import StopControl
+from mz_recordings.rerecord.driver import RunControl
 from mz_recordings.rerecord.plan import CallSelection, CallSelector
 from mz_recordings.rerecord.rerecord import RerecordJob, check_installed, prepare_rerecord, run_rerecord
 from mz_recordings.rerecord.workspace import lock_workspace
@@ -284,7 +284,7 @@ def test_a_routed_agent_is_recorded_replayed_and_recorded_again(tmp_path: Path) 
         assert other.pins.config.routing == {"sign": Route()}
         prepared = prepare_rerecord(order, workspace)
         check_installed(order, prepared)
-        result = run_rerecord(order, prepared, workspace, None, lambda progress: None, StopControl())
+        result = run_rerecord(order, prepared, workspace, RunControl(None, lambda progress: None))
     assert result.live_calls == ("beta/sign",)
     assert len(log.read_text().split()) == signed + 1
     program.unlink()

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from mz_recordings.cassette.files import load, save
 from mz_recordings.cassette.model import Cassette
-from mz_recordings.rerecord.driver import CallProgress, StopControl
+from mz_recordings.rerecord.driver import CallProgress, RunControl
 from mz_recordings.rerecord.plan import CallSelection
 from mz_recordings.rerecord.rerecord import RerecordJob, RerecordPlan, RerecordResult, prepare_rerecord, run_rerecord
 from mz_recordings.rerecord.workspace import lock_workspace
@@ -92,7 +92,7 @@ class Again:
         order = self.order(call_selection, **more)
         with lock_workspace(self.copy.root, self.copy.folder) as workspace:
             prepared = prepare_rerecord(order, workspace)
-            outcome = run_rerecord(order, prepared, workspace, budget_nanousd, self.progress.append, StopControl())
+            outcome = run_rerecord(order, prepared, workspace, RunControl(budget_nanousd, self.progress.append))
         return prepared, outcome
 
     def keep(self, cassette: Cassette | None) -> Cassette:

@@ -28,7 +28,7 @@ from mz_recordings.drift.model import AgentDescriptions
 from mz_recordings.findings.model import ACCEPTABLE, Finding, FindingKind, finding_kinds
 from mz_recordings.record.recorder import SecretInRecording
 from mz_recordings.replay.replay import without_git_variables
-from mz_recordings.rerecord.driver import RunEnd, StopControl
+from mz_recordings.rerecord.driver import RunControl, RunEnd
 from mz_recordings.rerecord.plan import CallSelection, CallSelector
 from mz_recordings.rerecord.rerecord import (
     RerecordJob,
@@ -307,21 +307,14 @@ def _has_work(work: RerecordWork) -> bool:
 
 def _execute_all(todo: Sequence[RerecordWork], options: RerecordOptions) -> tuple[RerecordedCassette, ...]:
     done: list[RerecordedCassette] = []
-    remaining_nanousd, stop_control = options.budget_nanousd, StopControl()
+    control = RunControl(options.budget_nanousd, lambda progress: print_note(progress_text(progress)))
     for work in todo:
         outcome = RerecordResult(RunEnd("", 0))
         if work.prepared.calls:
-            with reject_failures(work.path), handle_signals(partial(end_calls, stop_control)):
-                outcome = run_rerecord(
-                    work.job,
-                    work.prepared,
-                    work.workspace,
-                    remaining_nanousd,
-                    lambda progress: print_note(progress_text(progress)),
-                    stop_control,
-                )
-            if remaining_nanousd is not None:
-                remaining_nanousd = max(0, remaining_nanousd - outcome.run_end.charged_nanousd)
+            with reject_failures(work.path), handle_signals(partial(end_calls, control)):
+                outcome = run_rerecord(work.job, work.prepared, work.workspace, control)
+            if control.budget_nanousd is not None:
+                control.budget_nanousd = max(0, control.budget_nanousd - outcome.run_end.charged_nanousd)
         for key in outcome.denied_keys:
             print_note(f"{key}: a command tried to use the network, which is cut off while recording")
         done.append(_finish_work(work, outcome, options))
@@ -380,12 +373,12 @@ def check_prices(estimate: Estimate, budget_nanousd: int | None) -> None:
         raise MzError("MZ1002", message, hint=hint)
 
 
-def end_calls(stop_control: StopControl, at_once: bool) -> None:
+def end_calls(control: RunControl, at_once: bool) -> None:
     """Stop the run after the current call, or end agents at once."""
     if at_once:
-        stop_control.kill()
+        control.kill()
     else:
-        stop_control.stop()
+        control.stop()
         print_note(STOPPING_NOTE)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -39,7 +38,7 @@ def differences(old: Cassette, new: Cassette, described: AgentDescriptions) -> t
     templates = {**templates_of(old), **templates_of(new)}
     result = [
         *fixture_differences(old, new),
-        *itertools.chain.from_iterable(_pair_differences(pair, templates, agents) for pair in pairs),
+        *(difference for pair in pairs for difference in _pair_differences(pair, templates, agents)),
         *stream_differences(pairs, agents),
         *_tree_differences(pairs, old, new),
     ]

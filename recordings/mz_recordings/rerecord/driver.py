@@ -226,10 +226,11 @@ class CallProgress(NamedTuple):
 OnCallProgress = Callable[[CallProgress], None]
 
 
-class StopControl:
-    """Stops a run from another thread. After a stop no run starts."""
+class RunControl:
+    """The budget that remains, who sees the progress, and stops from another thread. After a stop no run starts."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget_nanousd: int | None, on_progress: OnCallProgress) -> None:
+        self.budget_nanousd, self.on_progress = budget_nanousd, on_progress
         self._scheduler: Scheduler | None = None
         self._kill: threading.Event | None = None
         self.stopped = False
@@ -259,19 +260,11 @@ class RunEnd(NamedTuple):
     """Cost of the real agent: the higher of reported and computed cost."""
 
 
-def drive_run(
-    cassette: Cassette,
-    pins: Pins,
-    store: Store,
-    live: LiveEnvironment,
-    budget_nanousd: int | None,
-    on_progress: OnCallProgress,
-    stop_control: StopControl,
-) -> RunEnd:
+def drive_run(cassette: Cassette, pins: Pins, store: Store, live: LiveEnvironment, control: RunControl) -> RunEnd:
     """Run until no feature can continue. A fatal problem that was recorded is continued after, as in the recorded run;
     a new one ends the run. Raises any error of a thread."""
-    fixture, agents = cassette.manifest.fixture, live.agents
-    reporter = CallProgressReporter(cassette.manifest.pipeline, agents, on_progress)
+    fixture, agents, budget_nanousd = cassette.manifest.fixture, live.agents, control.budget_nanousd
+    reporter = CallProgressReporter(cassette.manifest.pipeline, agents, control.on_progress)
     coordinator = LiveCoordinator(fixture, pins, store, live, reporter.see, budget_nanousd)
     coordinator.set_budget(Budget(run_nanousd=None if budget_nanousd is None else Usd(budget_nanousd)))
     drive(
@@ -280,19 +273,19 @@ def drive_run(
         fixture,
         calls_made=lambda: len(agents.sources),
         was_resumed=agents.served_last,
-        on_start=lambda scheduler: stop_control.attach(scheduler, live.stop),
+        on_start=lambda scheduler: control.attach(scheduler, live.stop),
     )
     # A reply that is not parsed yet counts with its reservation.
-    return RunEnd(_stop_reason(coordinator, stop_control), coordinator.state.committed_nanousd)
+    return RunEnd(_stop_reason(coordinator, control), coordinator.state.committed_nanousd)
 
 
-def _stop_reason(coordinator: Coordinator, stop_control: StopControl) -> str:
+def _stop_reason(coordinator: Coordinator, control: RunControl) -> str:
     state = coordinator.state
     if state.halt is not None:
         return state.halt.code
     if any(is_held_for(track, Hold.BUDGET) for track in state.tracks.values()):
         return "budget"
-    return "interrupted" if stop_control.stopped and not state.all_ended else ""
+    return "interrupted" if control.stopped and not state.all_ended else ""
 
 
 def exceeds_budget(estimated_nanousd: int | None, committed_nanousd: int, budget_nanousd: int | None) -> bool:

@@ -42,7 +42,7 @@ from mz_recordings.replay.driver import start_run
 from mz_recordings.replay.ports import ReplayFolders
 from mz_recordings.replay.project import current_project
 from mz_recordings.replay.replay import ReplayJob, run_replay
-from mz_recordings.rerecord.driver import LiveEnvironment, OnCallProgress, RunEnd, StopControl, drive_run
+from mz_recordings.rerecord.driver import LiveEnvironment, RunControl, RunEnd, drive_run
 from mz_recordings.rerecord.plan import CallSelection, RepeatedCall, ReplayedCassette, affected_features, plan_calls
 from mz_recordings.rerecord.workspace import (
     BLOBS,
@@ -178,12 +178,7 @@ class CallEstimates:
 
 # the run --------------------------------------------------------------------------------------------------------------
 def run_rerecord(
-    job: RerecordJob,
-    plan: RerecordPlan,
-    workspace: RerecordWorkspace,
-    budget_nanousd: int | None,
-    on_progress: OnCallProgress,
-    stop_control: StopControl,
+    job: RerecordJob, plan: RerecordPlan, workspace: RerecordWorkspace, control: RunControl
 ) -> RerecordResult:
     """Run the affected features and select which to keep. Nothing is written to the library. Raises WorldMissing,
     SecretInRecording, and any error of a thread; paid replies are stored even then."""
@@ -192,20 +187,13 @@ def run_rerecord(
         raise SecretInRecording("the input to record (settings, pipeline, templates)", names)
     paid = begin_attempt(workspace, plan.paid, job.provenance)
     try:
-        outcome = _run(job, plan._replace(paid=paid), workspace, budget_nanousd, on_progress, stop_control)
+        outcome = _run(job, plan._replace(paid=paid), workspace, control)
     finally:
         still_paid = collect_paid(workspace, plan.old, job.environment, Path(job.project))
     return outcome._replace(paid_replies=len(still_paid.calls))
 
 
-def _run(
-    job: RerecordJob,
-    plan: RerecordPlan,
-    workspace: RerecordWorkspace,
-    budget_nanousd: int | None,
-    on_progress: OnCallProgress,
-    stop_control: StopControl,
-) -> RerecordResult:
+def _run(job: RerecordJob, plan: RerecordPlan, workspace: RerecordWorkspace, control: RunControl) -> RerecordResult:
     cassette, pins, environment = plan.cassette, plan.pins, job.environment
     fixture = cassette.manifest.fixture
     features = affected_features(cassette, {call.identity.feature for call in plan.calls})
@@ -224,7 +212,7 @@ def _run(
         items = tuple(item for item in fixture.items if item.feature in features)
         try:
             start_run(cassette, items, pins, store, live, base, heads)
-            run_end = drive_run(cassette, pins, store, live, budget_nanousd, on_progress, stop_control)
+            run_end = drive_run(cassette, pins, store, live, control)
         finally:
             live.stop.set()
         chosen = live.agents.sources
