@@ -14,7 +14,6 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 import click
-import msgspec
 from msgspec.structs import replace
 from mz_engine.decoding.quantity import Usd
 from mz_engine.errors.diagnostics import Exit, MzError, most_severe
@@ -22,7 +21,7 @@ from mz_engine.pricing.estimate import Estimate
 from mz_engine.run.process import UNWRITABLE
 from mz_engine.run.settings import load_config
 from mz_recordings.cassette.files import CassetteChanged, digest_of, find_cassettes, load, load_summary, overwrite
-from mz_recordings.cassette.model import Cassette, Manifest, Provenance
+from mz_recordings.cassette.model import Cassette, Manifest
 from mz_recordings.drift.compare import compare_cassettes
 from mz_recordings.drift.model import AgentDescriptions
 from mz_recordings.findings.model import ACCEPTABLE, Finding, FindingKind, finding_kinds
@@ -31,6 +30,7 @@ from mz_recordings.replay.replay import without_git_variables
 from mz_recordings.rerecord.driver import RunControl, RunEnd
 from mz_recordings.rerecord.plan import CallSelection, CallSelector
 from mz_recordings.rerecord.rerecord import (
+    RerecordChoices,
     RerecordJob,
     RerecordPlan,
     RerecordResult,
@@ -69,7 +69,7 @@ from mz_cli.recordings.rerecord_text import (
 )
 from mz_cli.replay.command import require_cassettes
 from mz_cli.terminal.console import print_line, print_note, write_lines
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.table import print_table
 from mz_cli.terminal.text import single_line
 
@@ -84,13 +84,9 @@ BUILD_SERVERS = ("GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "TEAMCITY_VERSION",
 WRITE_ERRORS = UNWRITABLE | {errno.EEXIST, errno.ENOTDIR, errno.EPERM}
 
 
-class RerecordOptions(msgspec.Struct, frozen=True, kw_only=True):
+class RerecordOptions(RerecordChoices, frozen=True, kw_only=True):
     """The command line, without cassettes and output."""
 
-    selection: CallSelection = CallSelection()
-    agent: str | None = None
-    provenance: Provenance = "live"
-    prune: bool = False
     budget_nanousd: int | None = None
     accept: tuple[str, ...] = ()
     yes: bool = False
@@ -268,16 +264,8 @@ def _prepare_work(
         hint = f"accept it: mz rerecord {quote(display_path(path))} --accept-pending; or delete it: rm -r "
         message = f"{display_path(pending_path(path))}: a new cassette is waiting for your decision"
         raise MzError("MZ6002", message, hint=hint + quote(display_path(pending_path(path))))
-    job = RerecordJob(
-        path=str(path.resolve()),
-        project=str(root.resolve()),
-        environment=environment,
-        now=datetime.now(UTC),
-        selection=options.selection,
-        agent=options.agent or "",
-        provenance=options.provenance,
-        prune=options.prune,
-    )
+    paths = {"path": str(path.resolve()), "project": str(root.resolve())}
+    job = shape_of(RerecordJob, options, **paths, environment=environment, now=datetime.now(UTC))
     with reject_failures(path):
         workspace = stack.enter_context(lock_workspace(root.resolve(), path))
         return RerecordWork(path, job, workspace, prepare_rerecord(job, workspace))

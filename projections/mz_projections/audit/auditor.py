@@ -226,19 +226,13 @@ class Evidence:
 
     def _call_gaps(self) -> Iterable[Gap]:
         calls = self._view.paid_calls
+        unpriced = [call for call in calls if call.status != "open" and call.computed_nanousd is None]
+        recovered = "recovered after a crash: what the agent did after its reply is unknown"
         calls_by_kind: tuple[tuple[GapKind, list[CallView], str], ...] = (
             ("failed", [call for call in calls if call.outcome == "failed"], "failed"),
             ("lost", [call for call in calls if call.outcome == "lost"], "lost"),
-            (
-                "salvaged",
-                [call for call in self._view.calls if call.salvaged],
-                "recovered after a crash: what the agent did after its reply is unknown",
-            ),
-            (
-                "unpriced",
-                [call for call in calls if call.status != "open" and call.computed_nanousd is None],
-                "without a computed price",
-            ),
+            ("salvaged", [call for call in self._view.calls if call.salvaged], recovered),
+            ("unpriced", unpriced, "without a computed price"),
         )
         for kind, affected, description in calls_by_kind:
             if affected:

@@ -282,7 +282,9 @@ def human_decisions(log: Store, blobs: Blobs, run: str, features: Iterable[str])
         events_before = 0
         for recorded in log.read(feature_stream(run, feature)):
             event = recorded.event
-            if isinstance(event, HumanAnswered | FeatureRetried | FeatureCancelled) and _is_by_person(event):
+            # Without an actor, the run itself begins a failed item again.
+            by_person = not isinstance(event, FeatureRetried) or event.actor is not None
+            if by_person and isinstance(event, HumanAnswered | FeatureRetried | FeatureCancelled):
                 note = getattr(event, "note", None)
                 yield RecordedDecision(
                     feature=feature,
@@ -292,11 +294,6 @@ def human_decisions(log: Store, blobs: Blobs, run: str, features: Iterable[str])
                     note=blobs.get(note).decode("utf-8", "replace") if note else None,
                 )
             events_before += is_in_trace(event)
-
-
-def _is_by_person(event: Event) -> bool:
-    """Return False if the run itself begins a failed item again."""
-    return not isinstance(event, FeatureRetried) or event.actor is not None
 
 
 def _base_blob(sources: RecordSources, run: str, features: Iterable[str], field: str) -> dict[str, Any]:

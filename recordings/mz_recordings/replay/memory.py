@@ -512,10 +512,14 @@ class MemoryExecutor:
         )
 
     def _execute(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
-        """Execute a command in a worktree with processes."""
-        workspace = self.ports.workspace
-        scratch = self._scratch = self._scratch or self._create_scratch()
-        self._export_objects()
+        """Execute a command in a worktree with processes, in a scratch repository that gets all new objects."""
+        workspace, objects, folders = self.ports.workspace, self.ports.workspace.objects, self._folders
+        if self._scratch is None:
+            unpack(self._cassette, folders.create().root, folders.command_environment)
+            self._scratch = ScratchPorts(folders, self._config, self.ports.blobs)
+        scratch = self._scratch
+        objects.write(objects.objects.keys() - workspace.exported, folders.root / ".git" / "objects")
+        workspace.exported |= objects.objects.keys()
         if worktree.feature not in scratch.workspace.contents:
             scratch.workspace.open(worktree, (workspace.base,))
         tree = workspace.captures[worktree.feature]
@@ -525,18 +529,6 @@ class MemoryExecutor:
         if scratch.workspace.keeps_files:
             raise NotInMemory("a command leaves ignored files for later ones")
         return result
-
-    def _create_scratch(self) -> ScratchPorts:
-        folders = self._folders
-        folders.create()
-        unpack(self._cassette, folders.root, folders.command_environment)
-        return ScratchPorts(folders, self._config, self.ports.blobs)
-
-    def _export_objects(self) -> None:
-        """Write the objects of the replay to the scratch repository."""
-        objects, exported = self.ports.workspace.objects, self.ports.workspace.exported
-        objects.write(objects.objects.keys() - exported, self._folders.root / ".git" / "objects")
-        exported |= objects.objects.keys()
 
 
 class MemoryPorts(ReplayPorts):

@@ -12,6 +12,7 @@ from copy import copy
 from functools import lru_cache
 from typing import Self, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.process import AgentProcesses
@@ -127,9 +128,7 @@ class RecordedMemory:
         self._by_call: dict[str, list[SelectedLearning]] = {}
         self._texts_by_signature: dict[str, list[str]] = {}
         for learning in learnings:
-            selected = SelectedLearning(
-                id=learning.id, kind=learning.kind, text=learning.text, is_repeated=learning.is_repeated
-            )
+            selected = msgspec.convert(learning, SelectedLearning, from_attributes=True)
             if learning.call:
                 self._by_call.setdefault(learning.call, []).append(selected)
             else:

@@ -17,6 +17,7 @@ from importlib.resources import files
 from multiprocessing import get_context
 from pathlib import Path
 from secrets import token_hex
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -43,7 +44,7 @@ from mz_recordings.cassette.files import (
     overwrite,
     write_copy,
 )
-from mz_recordings.cassette.model import TIME_FORMAT, Cassette, Identity, Item, RecordedCommand, identity_of
+from mz_recordings.cassette.model import TIME_FORMAT, Cassette, Identity, RecordedCommand, identity_of
 from mz_recordings.cassette.repository import FixtureUnavailable, unpack
 from mz_recordings.cassette.trace import encode_trace, feature_trace
 from mz_recordings.findings.location import add_locations
@@ -57,6 +58,7 @@ from mz_recordings.replay.memory_objects import NotInMemory
 from mz_recordings.replay.ports import ReplayEnvironment, ReplayFolders
 from mz_recordings.replay.project import current_project, project_texts
 
+T = TypeVar("T")
 NOT_KEPT = "results of commands cannot be kept: no network namespaces here, or commands leave files for later ones"
 
 
@@ -212,7 +214,10 @@ def _drive(
     threads: bool,
 ) -> None:
     fixture, played = cassette.manifest.fixture, ports.agents.mismatches
-    start_run(cassette, _order(cassette, job.seed), pins, store, ports, base, heads)
+    items = shuffled(fixture.items, job.seed)
+    if job.seed is not None:
+        items = tuple(replace(item, priority=0) for item in items)
+    start_run(cassette, items, pins, store, ports, base, heads)
     drive(
         ReplayCoordinator(fixture, pins, store, ports),
         ports,
@@ -221,14 +226,6 @@ def _drive(
         was_resumed=lambda feature: len(played) < len(cassette.calls),
         threads=threads,
     )
-
-
-def _order(cassette: Cassette, seed: int | None) -> tuple[Item, ...]:
-    items = list(cassette.manifest.fixture.items)
-    if seed is not None:
-        random.Random(seed).shuffle(items)
-        items = [replace(item, priority=0) for item in items]
-    return tuple(items)
 
 
 def _outcome(
@@ -260,9 +257,9 @@ def bundled_library() -> Path:
     return Path(str(files("mz_recordings"))) / "bundled"
 
 
-def shuffled(paths: tuple[Path, ...], seed: int | None) -> tuple[Path, ...]:
-    """Return the cassettes in an order that depends on the seed; unchanged without one."""
-    order = list(paths)
+def shuffled(entries: tuple[T, ...], seed: int | None) -> tuple[T, ...]:
+    """Return the entries in an order that depends on the seed; unchanged without one."""
+    order = list(entries)
     if seed is not None:
         random.Random(seed).shuffle(order)
     return tuple(order)

@@ -58,7 +58,19 @@ RECORDED, PAID = "recorded", "paid"
 NOT_STOPPED = "it did not stop"
 
 
-class RerecordJob(msgspec.Struct, frozen=True, kw_only=True):
+class RerecordChoices(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person chooses."""
+
+    selection: CallSelection = CallSelection()
+    agent: str | None = None
+    """Agent to use; None: the cassette's own."""
+    provenance: Provenance = "live"
+    """Provenance of its replies."""
+    prune: bool = False
+    """True: remove unused recordings."""
+
+
+class RerecordJob(RerecordChoices, frozen=True, kw_only=True):
     """Options for re-recording one cassette."""
 
     path: str
@@ -68,13 +80,6 @@ class RerecordJob(msgspec.Struct, frozen=True, kw_only=True):
     """The caller's full environment: the real agent needs its login."""
     now: datetime
     """With a time zone."""
-    selection: CallSelection
-    agent: str = ""
-    """Agent to use; empty: the cassette's own."""
-    provenance: Provenance = "live"
-    """Provenance of its replies."""
-    prune: bool = False
-    """True: remove unused recordings."""
 
 
 class RerecordPlan(NamedTuple):
