@@ -28,9 +28,8 @@ from mz_cli.audit.text import SHORT, claims, durations_of, render_text, table
 from mz_cli.common.seals import read_seals
 from mz_cli.common.verification import verify_log
 from mz_cli.live.milestones import milestone_text
-from mz_cli.terminal.console import print_line, print_note, terminal_width, write_text
-from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
+from mz_cli.terminal.console import print_note, terminal_width, write_text
+from mz_cli.terminal.table import Table, columns, print_output, prints_tsv
 from mz_cli.terminal.text import count_noun, local_time
 from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
 
@@ -108,14 +107,12 @@ def audit(
             is_process_running(log.root),
             {old.event_ref: lines for old in events if (lines := log.setting_changes(old.event))},
         )  # fmt: skip
-    if as_json:
-        print_document("audit", report)
-    elif not prints_tsv(sys.stdout):
-        entries = tuple(milestones(selected_events)) if full else None
-        lines = render_text(claims(report, durations, SHORT, full), entries, terminal_width(sys.stdout))
-        print_line("\n".join(lines))
+    if prints_tsv(sys.stdout):
+        text: Table | Iterable[str] = table(claims(report, durations, None, full), report.timeline if full else ())
     else:
-        print_table(table(claims(report, durations, None, full), report.timeline if full else ()))
+        entries = tuple(milestones(selected_events)) if full else None
+        text = render_text(claims(report, durations, SHORT, full), entries, terminal_width(sys.stdout))
+    print_output(as_json, "audit", report, text)
     return int(Exit.OK if report.verdict == "yes" else Exit.VERDICT)
 
 
@@ -127,24 +124,21 @@ def print_verification(
     with open_imported_log() if imported else open_log() as log:
         run_id = None if run is None else log.find_run(run)
         result = verify_log(log, run_id, read_seals(log.root, against), signers)
-    if as_json:
-        print_document("audit-verify", result)
-        return int(Exit.OK if result.intact else Exit.VERDICT)
     checked = f"{count_noun(result.events, 'event')} in {count_noun(result.streams, 'stream')}, "
     checked += count_noun(result.blobs, "blob")
     damage = f"log damaged: {count_noun(len(result.findings), 'finding')} in {checked}"
     summary = f"log intact: {checked} verified" if result.intact else damage
-    if prints_tsv(sys.stdout):
-        rows = [(finding.event_ref, finding.kind, finding.message, finding.hint) for finding in result.findings]
-        print_table(Table(columns=columns("event", "kind", "~message", "~hint"), rows=rows))
-        print_note(summary)
-    else:
-        print_line(*(f"{finding.event_ref}: {finding.message}\n  {finding.hint}" for finding in result.findings))
-        print_line(summary)
-    print_note(*result.seals)
+    notes = [*result.seals]
     if result.findings_elsewhere:
         more = count_noun(result.findings_elsewhere, "more finding")
-        print_note(f"{more} in other runs: `mz audit --verify` lists them")
+        notes.append(f"{more} in other runs: `mz audit --verify` lists them")
+    if prints_tsv(sys.stdout):
+        rows = [(finding.event_ref, finding.kind, finding.message, finding.hint) for finding in result.findings]
+        findings = Table(columns=columns("event", "kind", "~message", "~hint"), rows=rows)
+        print_output(as_json, "audit-verify", result, findings, (summary, *notes))
+    else:
+        lines = (f"{finding.event_ref}: {finding.message}\n  {finding.hint}" for finding in result.findings)
+        print_output(as_json, "audit-verify", result, (*lines, summary), notes)
     return int(Exit.OK if result.intact else Exit.VERDICT)
 
 
@@ -154,13 +148,9 @@ def print_imported_audit(session: str, as_json: bool) -> int:
         stream = log.find(session) if session else None
         report = imported_audit(log, verify_log(log, None), stream)
         names = log.short_names()
-    if as_json:
-        print_document("audit-imported", report)
-    elif session and not prints_tsv(sys.stdout):
-        print_line(*audit_lines(report))
-    else:
-        print_table(audit_table(report, names))
-        print_note(*remarks(report))
+    in_full = session and not prints_tsv(sys.stdout)
+    text = audit_lines(report) if in_full else audit_table(report, names)
+    print_output(as_json, "audit-imported", report, text, () if in_full else remarks(report))
     print_note(*(f"{finding.event_ref}: {finding.message}; {finding.hint}" for finding in report.findings))
     return int(Exit.OK if report.intact else Exit.VERDICT)
 

@@ -22,8 +22,8 @@ from mz_cli.export.agentswe import agentswe_files
 from mz_cli.export.mage import mage_files
 from mz_cli.export.model import ExportedFile, exported_run
 from mz_cli.export.monozukuri import monozukuri_files
-from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import Shape, print_document
+from mz_cli.terminal.json import Shape
+from mz_cli.terminal.table import print_output
 from mz_cli.terminal.text import count_noun
 
 FORMATS = {"agentswe": agentswe_files, "mage": mage_files, "monozukuri": monozukuri_files}
@@ -80,15 +80,13 @@ def export(run: str | None, form: str, folder: Path, as_json: bool) -> None:
         papers = frozenset(artifact.path for artifact in artifacts if artifact.path)
         files = dict(sorted(with_own_names(FORMATS[form](exported)).items()))
     write_folder(folder, files)
-    if as_json:
-        result = ExportResult(run=run_id, form=form, folder=str(folder), files=tuple(files), patches_missing=missing)
-        print_document("export", result)
-        return
-    print_line(f"{count_noun(len(files), 'file')} in {folder}")
+    result = ExportResult(run=run_id, form=form, folder=str(folder), files=tuple(files), patches_missing=missing)
+    notes = []
     if missing:
-        print_note(f"patches left out: {missing}; their captures are gone, or they have too many files")
+        notes.append(f"patches left out: {missing}; their captures are gone, or they have too many files")
     if exported.pins is None:
-        print_note("contracts left out: the run's pins are missing, or another version of mz made them")
+        notes.append("contracts left out: the run's pins are missing, or another version of mz made them")
+    print_output(as_json, "export", result, [f"{count_noun(len(files), 'file')} in {folder}"], notes)
 
 
 def with_own_names(files: Iterable[ExportedFile]) -> dict[str, str]:

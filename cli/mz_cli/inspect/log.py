@@ -38,8 +38,8 @@ from mz_cli.live.milestones import milestone_text
 from mz_cli.live.watch import follow_events
 from mz_cli.reports.options import open_output
 from mz_cli.terminal.console import print_line, write_text
-from mz_cli.terminal.json import Shape, json_line, plain_value, print_document, shape_of
-from mz_cli.terminal.table import Table, columns, labelled, print_table, prints_tsv
+from mz_cli.terminal.json import Shape, json_line, plain_value, shape_of
+from mz_cli.terminal.table import Table, columns, labelled, print_output, prints_tsv
 from mz_cli.terminal.text import iso_time, local_date_time, rounded_usd, shorten, single_line
 
 TEXT_MAX = 160
@@ -215,12 +215,9 @@ def print_state(source: ProjectLog, at: str, run: str | None, as_json: bool) -> 
     events = tuple(islice(source.store.read(stream), selector.version))
     newest_version = dict(source.store.streams(stream))[stream]
     state = state_at(events, newest_version, str(source.root), source.load_text)
-    if as_json:
-        print_document("log-state", state)
-    elif not prints_tsv():
-        print_line("\n".join(f"{name}: {value}" for name, value in starmap(labelled, state_rows(state, labelled))))
-    else:
-        print_table(Table(columns=columns("field", "~value"), rows=tuple(state_rows(state))))
+    lines = (f"{name}: {value}" for name, value in starmap(labelled, state_rows(state, labelled)))
+    table = Table(columns=columns("field", "~value"), rows=tuple(state_rows(state)))
+    print_output(as_json, "log-state", state, table if prints_tsv() else lines)
 
 
 def print_events(

@@ -370,16 +370,12 @@ def create_pipeline(command: str, name: str, origin: str | None, as_json: bool, 
     for path in material:
         create_file(root / path, path, texts[path])
     diagnostics = PipelineSource(name=file, text=text).check(known_names(config, load_pipeline_files(root)))
-    if as_json:
-        counts = severity_counts(diagnostics)
-        shown = NewPipeline(name=name, file=file, copied_from=origin, material=material, **counts)
-        print_document(f"pipelines-{command}", shown)
-        return
-    created = (f"created {path}" for path in material)
-    print_line(f"created {file}; select it with `pipeline: {name}` in mz.yaml", *created)
-    if left_out:
-        print_note(f"omitted, because mz.yaml does not define the command: steps that run {', '.join(left_out)}")
-    print_note(*map(format_diagnostic, diagnostics))
+    counts = severity_counts(diagnostics)
+    shown = NewPipeline(name=name, file=file, copied_from=origin, material=material, **counts)
+    lines = (f"created {file}; select it with `pipeline: {name}` in mz.yaml", *(f"created {path}" for path in material))
+    omitted = f"omitted, because mz.yaml does not define the command: steps that run {', '.join(left_out)}"
+    notes = (*([omitted] if left_out else []), *map(format_diagnostic, diagnostics))
+    print_output(as_json, f"pipelines-{command}", shown, lines, notes)
 
 
 def create_file(path: Path, name: str, text: str) -> None:

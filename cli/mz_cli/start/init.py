@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -35,8 +35,8 @@ from mz_cli.app.context import find_root
 from mz_cli.app.help import command
 from mz_cli.app.input import ask_choices, may_ask
 from mz_cli.common.recording import display_path, library_path
-from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import Shape, print_document, shape_of
+from mz_cli.terminal.json import Shape, shape_of
+from mz_cli.terminal.table import print_output
 
 BACKLOG = "features.md"
 IGNORE = ".gitignore"
@@ -126,23 +126,10 @@ def init(dry_run: bool, silent: bool, ci: bool, install: str | None, unchecked: 
         remaining_steps += (
             "CI has no recording to replay yet: record a run with `mz run --record`, then commit the cassette",
         )
-    if as_json:
-        shape = shape_of(
-            InitShape,
-            detected,
-            choices,
-            repository=str(root),
-            dry_run=dry_run,
-            agents=tuple(agents),
-            files=actions,
-            hints=remaining_steps,
-        )
-        print_document("init", shape)
-        return
-    for file in actions:
-        print_action(file, dry_run)
-    for hint in remaining_steps:
-        print_note(f"hint: {hint}")
+    values = {"repository": str(root), "dry_run": dry_run, "agents": tuple(agents)}
+    shape = shape_of(InitShape, detected, choices, **values, files=actions, hints=remaining_steps)
+    lines = [line for file in actions for line in action_lines(file, dry_run)]
+    print_output(as_json, "init", shape, lines, (f"hint: {hint}" for hint in remaining_steps))
 
 
 def default_choices(detected: DetectedProject, agents: Mapping[str, AuthCheck]) -> InitChoices:
@@ -167,14 +154,14 @@ def hints(detected: DetectedProject, choices: InitChoices | None, agents: Mappin
     return tuple(steps)
 
 
-def print_action(file: InitFile, dry_run: bool) -> None:
-    """Print the action; in a dry run also the text, except for the schema, which `mz schema config` prints."""
+def action_lines(file: InitFile, dry_run: bool) -> Iterator[str]:
+    """Yield the action; in a dry run also the text, except for the schema, which `mz schema config` prints."""
     if file.action == "keep" or not dry_run:
-        print_line(f"{ACTIONS_DONE[file.action]} {file.path}: {file.about}")
+        yield f"{ACTIONS_DONE[file.action]} {file.path}: {file.about}"
         return
-    print_line(f"would {ACTIONS_PLANNED[file.action]} {file.path}: {file.about}")
+    yield f"would {ACTIONS_PLANNED[file.action]} {file.path}: {file.about}"
     if file.path != SCHEMA_PATH:
-        print_line(textwrap.indent((file.content or "").rstrip(), "    ", lambda line: True))
+        yield textwrap.indent((file.content or "").rstrip(), "    ", lambda line: True)
 
 
 def workflow_action(root: Path, detected: DetectedProject, choices: InitChoices, install: str | None) -> InitFile:

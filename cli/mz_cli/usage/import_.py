@@ -24,7 +24,7 @@ from mz_cli.app.help import command, format_options
 from mz_cli.common.run_text import INCOMPLETE_TOKENS
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import Shape, plain_value, print_document, shape_of
-from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
+from mz_cli.terminal.table import Table, columns, print_output, print_table, prints_tsv
 from mz_cli.terminal.text import count_noun, format_size, rounded_usd
 
 AGENTS = "Claude Code, Codex, Gemini and Qwen Code"
@@ -115,14 +115,12 @@ def import_histories(system: str, folders: Sequence[Path], *, as_json: bool) -> 
         for run in runs:
             rows.append(shape_of(HistoryRun, run, items=len(run.items), calls=len(run.records), is_new=run in new))
         damaged += files.damaged
-    if as_json:
-        print_document("import-history", HistoryResult(system=system, runs=tuple(rows), damaged=tuple(damaged)))
-    else:
-        heads = columns("run", "status", ">items", ">calls", ">damaged", "import")
-        numbers = [tuple(map(str, (row.items, row.calls, row.damaged))) for row in rows]
-        cells = [(row.run, row.status or "-", *numbers[at], STATES[row.is_new]) for at, row in enumerate(rows)]
-        print_table(Table(columns=heads, rows=cells))
-        print_note(*(f"not read: {path}" for path in damaged))
+    heads = columns("run", "status", ">items", ">calls", ">damaged", "import")
+    numbers = [tuple(map(str, (row.items, row.calls, row.damaged))) for row in rows]
+    cells = [(row.run, row.status or "-", *numbers[at], STATES[row.is_new]) for at, row in enumerate(rows)]
+    result = HistoryResult(system=system, runs=tuple(rows), damaged=tuple(damaged))
+    notes = (f"not read: {path}" for path in damaged)
+    print_output(as_json, "import-history", result, Table(columns=heads, rows=cells), notes)
     return int(Exit.VERDICT if damaged else Exit.OK)
 
 
