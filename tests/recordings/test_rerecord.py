@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from mz_engine.decoding.quantity import UsdPerMillion
-from mz_engine.model.config import Config, PriceRow
+from mz_engine.model.config import Config, PriceRow, Route, RouteChoice
 from mz_engine.pricing.estimate import Estimate
 from mz_qa.simulation import trial
 from mz_recordings.cassette.files import load, load_without_traces, save
@@ -21,7 +21,15 @@ from mz_recordings.record.recorder import SecretInRecording
 from mz_recordings.replay.compare import ReplayOutcome
 from mz_recordings.rerecord.driver import exceeds_budget
 from mz_recordings.rerecord.plan import CallSelection, CallSelector, ReplayedCassette, affected_features, plan_calls
-from mz_recordings.rerecord.rerecord import CallEstimates, kept_features, rejection_reason, stop_of_trace
+from mz_recordings.rerecord.rerecord import (
+    CallEstimates,
+    RerecordJob,
+    RerecordPlan,
+    check_installed,
+    kept_features,
+    rejection_reason,
+    stop_of_trace,
+)
 from mz_recordings.rerecord.workspace import RerecordWorkspace
 
 from tests.support.again import KEY, Again, requests
@@ -129,14 +137,28 @@ def test_no_call_begins_that_a_budget_does_not_hold(again: Again) -> None:
 
 
 def test_the_estimate_is_that_of_the_agent_which_will_be_called() -> None:
-    """With `independence: agent` the reviewer is not the builder."""
+    """With `independence: agent` the reviewer is not the builder; a unit may have a dearer route."""
     free = PriceRow(model="gpt-*", input=UsdPerMillion(0), output=UsdPerMillion(0))
     config = Config(failover=("codex",), independence="agent", prices=(free,))
-    replay = ReplayOutcome({}, (), {}, {}, {}, trial.pins(config))
-    estimates = CallEstimates(load(BUNDLED), replay, replay.pins)
-    call = Identity(pipeline="trial", feature="a", phase="build", unit="u1")
-    amounts = [estimates.estimate(replace(call, role=role), None).nanousd for role in ("builder", "reviewer")]
-    assert [bool(amount) for amount in amounts] == [True, False], "models of codex cost nothing here"
+    units = {"type": {"small": RouteChoice(agent="codex"), "auth": RouteChoice(tier="premium")}}
+    amounts = []
+    for routing in ({}, {"build": Route(units=units)}):
+        replay = ReplayOutcome({}, (), {}, {}, {}, trial.pins(replace(config, routing=routing)))
+        estimates = CallEstimates(load(BUNDLED), replay, replay.pins)
+        call = Identity(pipeline="trial", feature="a", phase="build", unit="u1")
+        amounts += [estimates.estimate(replace(call, role=role), None).nanousd or 0 for role in ("builder", "reviewer")]
+    assert 0 < amounts[0] < amounts[2]
+    assert (amounts[1], amounts[3] > 0) == (0, True), "models of codex cost nothing here"
+
+
+def test_every_agent_that_will_be_called_has_to_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `independence: agent` also who reviews; nobody else."""
+    config = Config(failover=("codex", "gemini"), independence="agent")
+    made, names = load(BUNDLED), list[str]()
+    monkeypatch.setattr("mz_recordings.rerecord.rerecord.check_agent", lambda name, *_: names.append(name))
+    job = RerecordJob(path="", project="", environment={}, now=TODAY, selection=CallSelection())
+    check_installed(job, RerecordPlan(made, made, trial.pins(config), (), (), made))
+    assert names == ["claude-code", "codex"]
 
 
 def test_what_a_budget_holds_up() -> None:

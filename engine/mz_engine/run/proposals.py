@@ -33,22 +33,16 @@ def measured_features(
     pinned = cache(pins_of)
 
     def measured(feature: MeasuredFeature) -> MeasuredFeature:
-        pins = pinned(feature.facts.run)
-        composite = reward_of(feature.facts, pins.rewards if pins else None).composite
-        return replace(feature, composite=composite, plan=_phase_plans(pins))
+        if (pins := pinned(feature.facts.run)) is None:
+            return feature
+        routed = routed_now(pins.config, pins.pipeline)
+        plan = {
+            phase.phase: PhasePlan(tier=routed.get((phase.phase, ""), ("", ""))[1], has_inputs=bool(phase.inputs))
+            for phase in pins.pipeline.phases
+        }
+        return replace(feature, composite=reward_of(feature.facts, pins.rewards).composite, plan=plan)
 
     return tuple(map(measured, latest((MeasuredFeature(facts=row) for row in rows), count)))
-
-
-def _phase_plans(pins: Pins | None) -> dict[str, PhasePlan]:
-    """Return what metrics need to know of each phase; nothing without pins."""
-    if pins is None:
-        return {}
-    routed = routed_now(pins.config, pins.pipeline)
-    return {
-        phase.phase: PhasePlan(tier=routed.get((phase.phase, ""), ("", ""))[1], has_inputs=bool(phase.inputs))
-        for phase in pins.pipeline.phases
-    }
 
 
 def routed_now(config: Config, pipeline: Pipeline) -> dict[Subject, Choice]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Collection, Mapping, Set
 from datetime import datetime
 from pathlib import Path
@@ -144,10 +145,11 @@ def prepare_rerecord(job: RerecordJob, workspace: RerecordWorkspace) -> Rerecord
 def check_installed(job: RerecordJob, plan: RerecordPlan) -> None:
     """Check that everything that the agent and the commands need is installed. Calls no model. Raises MzError (MZ1004,
     MZ1005)."""
-    config = plan.pins.config
-    for agent in (config.agent, *(name for name in config.called_agents if name not in config.agent_order)):
+    config, pipeline = plan.pins.config, plan.pins.pipeline
+    calls = (planned for phase, use in pipeline.calls for planned in planned_calls(config, pipeline, phase, use))
+    for agent in dict.fromkeys(agent for agent, _ in calls):
         check_agent(agent, config, job.environment)
-    check_commands(Path(job.project), plan.pins.config, job.environment)
+    check_commands(Path(job.project), config, job.environment)
 
 
 class CallEstimates:
@@ -159,26 +161,30 @@ class CallEstimates:
         self._prices, self._now_us = GenaiPrices(pins.config.prices), SystemClock().now_us()
 
     def estimate(self, identity: Identity, recorded_call: RecordedCall | None) -> Estimate:
-        """Return the estimate of a call; `recorded_call` is its recording, if any. Unpriced models have no amount."""
+        """Return the estimate of a call, the dearest that routes of units allow. Unpriced models have no amount."""
         phase = next((candidate for candidate in self._pins.pipeline.phases if candidate.phase == identity.phase), None)
         request, config, pipeline = self._replay.requests.get(identity), self._pins.config, self._pins.pipeline
         use = None if phase is None else phase.agent if identity.role == BUILDER else phase.agent_review
-        planned = planned_calls(config, pipeline, phase, use)[0] if phase and use else (config.agent, AgentUse().tier)
-        agent, model = (request.agent, request.model) if request else (planned[0], model_of(config, *planned))
+        planned = planned_calls(config, pipeline, phase, use) if phase and use else ((config.agent, AgentUse().tier),)
+        possible = [(agent, model_of(config, agent, tier)) for agent, tier in planned]
+        agent, model = (request.agent, request.model) if request else max(possible, key=self._price_of_million)
         adapter = self._adapters[agent]
         if self._is_live and recorded_call is not None and recorded_call.recording.model == model:
             reading = adapter.parse_output(recorded_call.result())
             if reading.usage:
                 price = self._prices.price(reading.usage, self._now_us)
-                tokens = sum(usage.input + usage.output for usage in reading.usage)
                 cost = known_cost(reading, price) if price.nanousd is not None else None
-                return Estimate(tokens=tokens, nanousd=cost)
+                return Estimate(tokens=sum(usage.input + usage.output for usage in reading.usage), nanousd=cost)
         prompt = recorded_call.content("prompt").decode("utf-8", "replace") if recorded_call else ""
         prompt_tokens = request.estimated_tokens - REPLY_TOKENS if request else adapter.estimate_tokens(prompt)
         tokens = prompt_tokens + (baseline_tokens(phase) if phase is not None else 0)
         output_tokens = tokens * OUTPUT_SHARE_PERCENT // 100
         nanousd = self._prices.estimate(model, tokens - output_tokens, output_tokens, self._now_us)
         return Estimate(tokens=tokens, nanousd=nanousd)
+
+    def _price_of_million(self, choice: tuple[str, str]) -> float:
+        price = self._prices.estimate(choice[1], 800_000, 200_000, self._now_us)
+        return math.inf if price is None else price
 
 
 # the run --------------------------------------------------------------------------------------------------------------
