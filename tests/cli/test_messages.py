@@ -212,6 +212,17 @@ def test_what_waits_for_a_dependency_is_not_retried(mz: Mz, home: Path) -> None:
     assert mz("retry", "b").exit == 0
 
 
+def test_a_retry_does_not_repeat_with_commands_that_were_corrected(mz: Mz, feature: str) -> None:
+    """Only a resume takes them over; the attempts would be paid in vain."""
+    Path("mz.yaml").write_text("commands: {test: {run: corrected}}\n")
+    with at_work():
+        answer = mz("retry", feature)
+    assert "error[MZ5006] a process drives run r1 with the commands before your correction" in answer.err
+    assert "end it (Ctrl-C), then: mz retry b && mz resume r1" in answer.err
+    assert inbox() == []
+    assert mz("retry", feature).exit == 0
+
+
 def test_a_feature_at_work_is_not_retried(mz: Mz, feature: str) -> None:
     with at_work():
         mz("review", "approve", feature)

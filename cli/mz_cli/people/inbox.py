@@ -101,15 +101,9 @@ def post_message(
             with suppress(VersionConflict):
                 appended = store.append([append, *beside], time.time_ns() // 1000)
                 recorded = [message for message in appended if message.stream == stream]
-    process_running = active_run(log) == run
-    messages_read = process_running and wait_until_read(log, run, recorded, patience_seconds)
-    return PostedMessage(
-        run=run,
-        event_refs=tuple(message.event_ref for message in recorded),
-        process_running=process_running,
-        messages_read=messages_read,
-        resume=f"mz resume {run}",
-    )
+    running, refs = active_run(log) == run, tuple(message.event_ref for message in recorded)
+    is_read, resume = running and wait_until_read(log, run, recorded, patience_seconds), f"mz resume {run}"
+    return PostedMessage(run=run, event_refs=refs, process_running=running, messages_read=is_read, resume=resume)
 
 
 def wait_until_read(log: ProjectLog, run: str, messages: Sequence[Recorded[Event]], patience_seconds: float) -> bool:
