@@ -23,7 +23,7 @@ from mz_engine.prompts.render import load_templates
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.catalog.delivery import IssueOpened
+from mz_events.catalog.delivery import IssueOpened, IssueRequested
 from mz_events.catalog.run import (
     CycleStarted,
     FeatureAdmitted,
@@ -109,7 +109,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    monkeypatch.setattr(tracker_module, "token_hex", lambda _: "5eed")
     desk = Desk(tmp_path)
     with desk.store:
         yield desk
@@ -124,7 +125,7 @@ def test_an_issue_has_the_task_and_its_state_until_it_is_merged(desk: Desk) -> N
     assert (first["title"], second["title"]) == ("R-1", "Second")
     assert second["body"] == (
         "## Files\n\n- b.py\n\nDepends on: t1 (#1)\n\n"
-        "Proposed by `plan-1` in the run `r1`; more: `mz show t2`\n\n<!-- mz r1/t2 -->"
+        "Proposed by `plan-1` in the run `r1`; more: `mz show t2`\n\n<!-- mz r1/t2 5eed -->"
     )
     assert desk.shown() == [("open", ["mz", "mz:ready"])] * 2
     assert desk.opened() == ["acme/tally#1", "acme/tally#2"]
@@ -230,7 +231,7 @@ def test_texts_are_cut_and_have_no_control_characters_no_secrets_and_no_mentions
     assert len(issue["title"]) == 250
     assert "hunter2" not in issue["body"]
     assert len(issue["body"]) < 65_536
-    assert issue["body"].endswith("\n<!-- mz r1/t1 -->")
+    assert issue["body"].endswith("\n<!-- mz r1/t1 5eed -->")
 
 
 # crashes and people ---------------------------------------------------------------------------------------------------
@@ -240,13 +241,31 @@ def test_an_issue_that_was_opened_before_a_crash_is_found_when_it_is_listed(desk
     desk.begin(fault="lost-reply").update(RUN)
     desk.gh.issue(2, "of others", "Do it.", labels=["mz"])
     assert (len(desk.gh.issues), desk.opened()) == (2, [])
-    desk.gh.change_issue(1, labels=[], body="Do it.\r\n\r\n<!-- mz r1/t1 -->")
+    desk.gh.change_issue(1, labels=[], body="Do it.\r\n\r\n<!-- mz r1/t1 5eed -->")
     desk.gh.lag(2 * lag)
     for _ in range(lag + 1):
         desk.show()
     assert [issue["title"] for issue in desk.gh.issues] == ["R-1", "of others", "R-1"]
     assert desk.opened() == (["acme/tally#3", "acme/tally#1"] if lag else ["acme/tally#1", "acme/tally#3"])
     assert desk.issue(1)["labels"] == ["mz", "mz:ready"]
+
+
+def test_an_issue_that_somebody_else_made_to_look_like_it_is_none(desk: Desk) -> None:
+    desk.add("t1")
+    desk.begin(fault="lost-request").update(RUN)
+    desk.gh.issue(1, "of others", "Do it.\n\n<!-- mz r1/t1 -->", labels=[])
+    desk.show()
+    assert (desk.opened(), desk.issue()["labels"]) == ([], [])
+    assert desk.printed[-1].startswith("the issue of t1 may be open already")
+
+
+def test_an_issue_that_an_earlier_version_requested_is_found(desk: Desk) -> None:
+    desk.add("t1")
+    requested = IssueRequested(feature=FeatureId("t1"), repository="acme/tally")
+    desk.store.append([Append(tracker_stream(RUN), None, (requested,))], 1)
+    desk.gh.issue(1, "t", "x\n\n<!-- mz r1/t1 -->", labels=[])
+    desk.show()
+    assert desk.opened() == ["acme/tally#1"]
 
 
 def test_what_a_process_was_killed_before_it_could_send_is_opened_when_no_list_can_lack_it(

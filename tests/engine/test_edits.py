@@ -148,6 +148,11 @@ def test_a_path_of_an_edit_has_placeholders_that_the_pipeline_can_fill() -> None
     assert problems_of(replace(plain, integration="work"), text) == wrong
     missing = "3:41 MZ3016 `edits.seed.write.{item}/{integration}.txt`: unknown placeholder `{integration}`"
     assert problems_of(plain, text) == [missing, *wrong]
+    deleted = "  seed: {delete: ['*.go', 'docs/{integration}*', '{item}/', '*.{c,h}']}\n"
+    [unknown] = problems_of(replace(plain, integration="work"), deleted)
+    assert unknown == "2:61 MZ3016 `edits.seed.delete[3]`: unknown placeholder `{c,h}`"
+    [missing, _] = problems_of(plain, deleted)
+    assert missing == "2:27 MZ3016 `edits.seed.delete[1]`: unknown placeholder `{integration}`"
     assert problems_of(Bench().pins.pipeline, text) == wrong, "another pipeline may use it"
 
 

@@ -135,6 +135,16 @@ def test_a_person_approves_a_plan_unless_it_is_empty() -> None:
     assert (statuses(state)["plan-1"], state.over) == ("done", "planned-nothing")
 
 
+def test_a_person_approves_changes_beside_an_empty_plan() -> None:
+    pinned = pins()
+    phases = tuple(
+        replace(phase, writable=("**",)) if phase.phase == "plan" else phase for phase in pinned.pipeline.phases
+    )
+    config = replace(pinned.config, autonomy="supervised")
+    pinned = replace(pinned, config=config, pipeline=replace(pinned.pipeline, phases=phases))
+    assert statuses(Generation(("[]\n",), pinned=pinned).drive())["plan-1"] == "waiting"
+
+
 def test_thousands_of_tasks_are_sent_back_with_a_text_about_tasks() -> None:
     plan = "".join(proposal(f"n{number}") for number in range(3_000))
     generation = Generation((plan, "[]\n"))

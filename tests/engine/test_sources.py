@@ -127,6 +127,12 @@ def test_commits_are_counted_from_gits_objects(tmp_path: Path, monkeypatch: pyte
     assert (reader.counts("f" * 40), reader.change(new, "f" * 40), reader.change(None, new)) == (None, None, None)
 
 
+def test_counting_needs_no_right_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = GitRepo(tmp_path).commit({"a.py": "a\n"})
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert sum(counts_of(SourceReader(tmp_path, Sources()), commit).values()) == 1
+
+
 def test_what_commits_share_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository, counted = GitRepo(tmp_path), list[bytes]()
     old = repository.commit({f"{number}.py": f"{number}\n" for number in range(20)})

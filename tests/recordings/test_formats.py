@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -147,3 +149,9 @@ def test_with_libyaml_and_without_the_same_is_written(content: object) -> None:
         patch.setattr("mz_recordings.cassette.files._FastDumper", _Dumper)
         expected = write_yaml(content)
     assert write_yaml(content) == expected
+    assert load_yaml(expected) == content
+
+
+def test_cassettes_are_written_where_libyaml_is_missing() -> None:
+    program = "import yaml; yaml.__with_libyaml__ = False\nfrom mz_recordings.cassette.files import write_yaml"
+    subprocess.run([sys.executable, "-c", f"{program}\nassert write_yaml({{'a': 'b'}}) == 'a: b\\n'"], check=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from secrets import token_hex
 from time import monotonic
 
 from mz_engine.backlog.listed import Issue
@@ -37,6 +38,8 @@ LISTED_WITHIN = timedelta(seconds=GhForge.timeout_seconds + 30)
 """So long after a request `gh` may work on it, also if `mz` was killed, and GitHub take to list the issue."""
 CLOCKS_DIFFER = timedelta(days=1)
 """By no more than this differ ours and GitHub's."""
+Request = tuple[datetime, str]
+"""When an issue was requested, and the random part of its line."""
 
 
 class Tracker:
@@ -87,24 +90,23 @@ class Tracker:
         """The issues of the tracker, by number."""
         return {issue.number: issue for issue in self._forge.issues(TRACKER_LABEL)}
 
-    def _issues(self, run: str) -> tuple[dict[FeatureId, int], dict[FeatureId, datetime]]:
-        """Return the numbers of the issues in this repository that the run has opened, and when it requested one."""
-        numbers, requests = dict[FeatureId, int](), dict[FeatureId, datetime]()
+    def _issues(self, run: str) -> tuple[dict[FeatureId, int], dict[FeatureId, Request]]:
+        """Return the numbers of the issues in this repository that the run has opened, and its requests."""
+        numbers, requests = dict[FeatureId, int](), dict[FeatureId, Request]()
         for recorded in self._log.store.read(tracker_stream(run)):
             event = recorded.event
             if isinstance(event, IssueOpened) and event.issue.startswith(f"{self._forge.repository}#"):
                 numbers[event.feature] = int(event.issue.rpartition("#")[2])
             elif isinstance(event, IssueRequested) and event.repository == self._forge.repository:
-                requests[event.feature] = datetime.fromtimestamp(recorded.recorded_at_us / 1e6, UTC)
+                requests[event.feature] = datetime.fromtimestamp(recorded.recorded_at_us / 1e6, UTC), event.token
         return numbers, requests
 
     def _show(self, view: RunView, item: ItemAdded, label: str) -> bool:
         """Write an item's issue. Return False as long as nobody can tell whether there is one."""
         listed = self._listed  # First: who cannot read issues requests none.
         feature, (numbers, requests) = item.feature, self._issues(view.run)
-        mark, number = f"<!-- mz {view.run}/{feature} -->", numbers.get(feature)
-        if number is None:
-            issue = self._find_or_open(view.run, item, label, mark, numbers, requests.get(feature))
+        if (number := numbers.get(feature)) is None:
+            issue = self._find_or_open(view.run, item, label, numbers, requests.get(feature))
             if issue is None:
                 return False
             number = issue.number
@@ -114,7 +116,7 @@ class Tracker:
                 issue = self._forge.change_issue(number)  # People may have changed it since.
         if issue and (changes := label_changes(issue, label)):
             if (shown := view.find_feature(feature)) and label in (FAILED, ABANDONED, MERGED):
-                self._forge.report(number, mark, comment_text(view, shown))
+                self._forge.report(number, f"<!-- mz {view.run}/{feature} -->", comment_text(view, shown))
             issue = self._forge.change_issue(number, changes)
         if issue:
             listed[number] = issue
@@ -124,17 +126,13 @@ class Tracker:
         return True
 
     def _find_or_open(
-        self,
-        run: str,
-        item: ItemAdded,
-        label: str,
-        mark: str,
-        numbers: Mapping[FeatureId, int],
-        requested: datetime | None,
+        self, run: str, item: ItemAdded, label: str, numbers: Mapping[FeatureId, int], request: Request | None
     ) -> Issue | None:
         """Return the issue that an earlier request has opened, else a new one; None: there may be one that is not yet
         listed."""
         feature, stream, repository = item.feature, tracker_stream(run), self._forge.repository or ""
+        requested, token = request or (None, token_hex(8))
+        mark = f"<!-- mz {f'{run}/{feature} {token}'.strip()} -->"
         issue = self._forge.find_issue(mark, requested - CLOCKS_DIFFER) if requested else None
         if requested and issue is None and datetime.now(UTC) < requested + LISTED_WITHIN:
             self._tell(f"the issue of {feature} may be open already; it is looked up again before one is opened")
@@ -148,7 +146,7 @@ class Tracker:
             ))  # fmt: skip
             title = self._inert(single_line(self._log.load_text(item.title)))[:TITLE_CHARS_MAX]
             labels = sorted({TRACKER_LABEL, label} - {MERGED})
-            self._log.append(IssueRequested(feature=feature, repository=repository), stream)
+            self._log.append(IssueRequested(feature=feature, repository=repository, token=token), stream)
             issue = self._forge.open_issue(title, f"{body[:BODY_CHARS_MAX]}\n\n{mark}", labels)
         self._log.append(IssueOpened(feature=feature, issue=f"{repository}#{issue.number}"), stream)
         return issue

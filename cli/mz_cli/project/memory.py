@@ -387,11 +387,8 @@ def moved_learnings(opened: ProjectMemory, other: MemoryRules) -> Iterator[Moved
         for rules in (opened.rules, other)
     ]
     for name, learning in sorted((sides[0] | sides[1]).items()):
-        before, after = (state_text(side.get(name)) for side in sides)
+        states = (side.get(name) for side in sides)
+        before, after = (f"{state.layer}, {status_text(state)}" if state else "" for state in states)
         if before != after:
             refs = tuple(item.event_ref for item in learning.evidence)
             yield MovedLearning(id=name, key=learning.key, before=before, after=after, evidence=refs)
-
-
-def state_text(learning: Learning | None) -> str:
-    return f"{learning.layer}, {status_text(learning)}" if learning else ""

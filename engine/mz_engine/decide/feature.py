@@ -363,7 +363,8 @@ def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) ->
     makes_no_commit = makes_no_commit or pins.pipeline.is_after_delivery(phase)
     finish = decide_delivery(unit_run, phase, pins) if makes_no_commit else Work.MAKE_COMMIT
     items = [unit_run.parsed_artifacts.get(output.artifact) for output in phase.outputs if output.creates]
-    is_needed = not items or any(parsed and parsed.units for parsed in items)  # Of no items nobody approves.
+    is_list = items and len(items) == len(phase.outputs) and not phase.writable
+    is_needed = not is_list or any(parsed and parsed.units for parsed in items)  # A list of no items needs no approval.
     question = _ask_for_approval(state, unit_run, phase, pins, phase.ask_person) if is_needed else None
     if block_by_review := _block_by_review(unit_run, phase):
         return block_by_review

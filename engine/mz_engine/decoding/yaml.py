@@ -23,7 +23,7 @@ if TYPE_CHECKING or yaml.__with_libyaml__:
     from yaml import CSafeDumper as CSafeDumper
     from yaml import CSafeLoader as CSafeLoader
 else:
-    from yaml import SafeLoader as CSafeLoader
+    CSafeDumper, CSafeLoader = yaml.SafeDumper, yaml.SafeLoader  # It was built without libyaml.
 
 DEPTH_MAX = 40
 NODES_MAX = 20_000

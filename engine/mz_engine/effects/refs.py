@@ -42,9 +42,7 @@ def _merge_message(target: str, old: Commit, head: Commit, context: StepContext)
     of code and tests, unless git cannot tell; and the usage of all calls of the item."""
     progress, pins, trailers = context.phase_state.progress, context.pins, list[str]()
     [kind] = pins.pipeline.kinds
-    branch = (
-        pins.branch(kind.starts, context.feature, context.base_branch, context.integration) or context.worktree.branch
-    )
+    begun = pins.branch(kind.starts, context.feature, context.base_branch, context.integration)
     try:
         change = yield from call_port(Workspace.source_change, old, head, pins.config.sources)
     except StorageFailed:
@@ -56,8 +54,8 @@ def _merge_message(target: str, old: Commit, head: Commit, context: StepContext)
         trailers.append(f"Mz-Lines: code +{code.added} -{code.removed}, tests +{tests.added} -{tests.removed}")
     calls = sum(progress.calls.values())
     trailers += [f"Mz-Calls: {calls}"] if calls else []
-    subject, usage = f"Merge branch '{branch}' into {target}", progress.usage if calls else None
-    return commit_message(subject, context.key("merge"), context, usage, trailers)
+    subject = f"Merge branch '{begun or context.worktree.branch}' into {target}"
+    return commit_message(subject, context.key("merge"), context, progress.usage if calls else None, trailers)
 
 
 def reconcile_merge(intent: MergeRequested, context: StepContext) -> Effect:

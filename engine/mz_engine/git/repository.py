@@ -122,15 +122,15 @@ def lfs_files(root: pathlib.Path, commit: Commit, environment: Mapping[str, str]
     return tuple(name.partition(":")[2] for name in os.fsdecode(matches.stdout).split("\0") if name)
 
 
-def open_repository(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> Git:
-    """Return git for a repository. Raises RepositoryUnusable if it is not writable."""
+def open_repository(root: pathlib.Path, environment: Mapping[str, str] = os.environ, is_written: bool = True) -> Git:
+    """Return git for a repository. Raises RepositoryUnusable, also if it is to be written and cannot."""
     command = ("rev-parse", "--show-object-format", "--git-common-dir")
     result = run_git_as_user(root, environment, *command)
     if result.exit_code:
         raise repository_error(root, result)
     object_format, common_directory = os.fsdecode(result.stdout).rstrip("\n").split("\n")
     directory = (root / common_directory).resolve()
-    for path in (directory, directory / "objects", root):
+    for path in (directory, directory / "objects", root) if is_written else ():
         if not os.access(path, os.W_OK | os.X_OK):
             hint = "mz keeps captures and worktrees there; make it writable"
             raise RepositoryUnusable("read-only", f"{path} is not writable; {hint}")

@@ -67,7 +67,7 @@ class SourceReader:
 
     @cached_property
     def _objects(self) -> ObjectStore:
-        return ObjectStore(open_repository(self._root, self._environment))
+        return ObjectStore(open_repository(self._root, self._environment, is_written=False))
 
     def _git(self, *args: str) -> bytes | None:
         """Return what git prints; None if it lacks an object. Raises RepositoryUnusable if it cannot be run."""

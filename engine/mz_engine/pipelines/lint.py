@@ -53,11 +53,10 @@ def lint_pipeline(
 ) -> tuple[Diagnostic, ...]:
     """Return all errors and warnings (MZ3002 to MZ3017) in the order of the text. `document` is what the pipeline was
     parsed from. In a built-in pipeline an unknown command is a warning."""
-    findings = [
-        *lint_phase.too_small([(("version",), pipeline.version, 1), (("rollbacks_max",), pipeline.rollbacks_max, 0)])
-    ]
-    findings += [*lint_phase.check_block_file(pipeline), *_check_rewards(pipeline, known_names.rewards)]
-    findings += [*_check_own_rules(pipeline, known_names), *_check_first_uses(pipeline), *_check_kinds(pipeline)]
+    numbers = [(("version",), pipeline.version, 1), (("rollbacks_max",), pipeline.rollbacks_max, 0)]
+    findings = [*lint_phase.too_small(numbers), *lint_phase.check_block_file(pipeline)]
+    findings += [*_check_rewards(pipeline, known_names.rewards), *_check_own_rules(pipeline, known_names)]
+    findings += [*_check_first_uses(pipeline), *_check_kinds(pipeline)]
     findings += _check_phases_of_kinds(pipeline, known_names.rule_sets)
     findings += check_edits(pipeline, pipeline.edits, known_names.templates)
     known_names = replace(known_names, edits=known_names.edits | pipeline.edits.keys())

@@ -65,22 +65,26 @@ def check_template(file: str, name: str, text: str, template_names: Collection[s
 
 
 def check_edits(pipeline: Pipeline, edits: Mapping[str, Edit], templates: Collection[str]) -> Iterator[LintFinding]:
-    """Yield MZ3016 for files of edits with a wrong placeholder in their path, MZ3008 for missing templates."""
+    """Yield MZ3016 for paths and patterns of edits with a wrong placeholder, MZ3008 for missing templates."""
     names = sorted(name for name in templates if name.startswith(EDITS_FOLDER))
     used = () if pipeline.integration else {phase.edit for phase in pipeline.phases}
-    for edit_name, path, template in ((name, *pair) for name, edit in edits.items() for pair in edit.write.items()):
-        route: KeyPath = ("edits", edit_name, "write", path)
-        yield from check_braces(route, path, {"item"} if edit_name in used else {"item", "integration"})
-        if template not in names:
-            hint = did_you_mean(template, names) or f"write it to pipelines/templates/{EDITS_FOLDER}NAME.j2"
-            yield LintFinding(route, "MZ3008", f"there is no template `{template[:80]}` of an edit", hint)
+    for edit_name, edit in edits.items():
+        allowed = {"item"} if edit_name in used else {"item", "integration"}
+        for number, pattern in enumerate(edit.delete):
+            yield from check_braces(("edits", edit_name, "delete", number), pattern, allowed)
+        for path, template in edit.write.items():
+            route: KeyPath = ("edits", edit_name, "write", path)
+            yield from check_braces(route, path, allowed)
+            if template not in names:
+                hint = did_you_mean(template, names) or f"write it to pipelines/templates/{EDITS_FOLDER}NAME.j2"
+                yield LintFinding(route, "MZ3008", f"there is no template `{template[:80]}` of an edit", hint)
 
 
 def edit_problems(
     config: Config, pipeline: Pipeline, templates: Collection[str], document: YamlDocument
 ) -> Iterator[Diagnostic]:
-    """Yield an error for each file of an edit that nothing may change (MZ2013), whose path has a wrong placeholder
-    (MZ3016), or whose template is missing (MZ3008). `document` is mz.yaml."""
+    """Yield errors of `check_edits`, and for each file of an edit that nothing may change (MZ2013). `document` is
+    mz.yaml."""
     findings = [*check_edits(pipeline, config.edits, templates)]
     for name, edit in {**pipeline.edits, **config.edits}.items():
         for path in select(config.denied_paths, edit.write):

@@ -311,7 +311,7 @@ class Tree:
         limit, page_bytes = request.memory_bytes, os.sysconf("SC_PAGE_SIZE")
         is_over = limit < pages * page_bytes and limit < sum(memory_of(pid, page_bytes) for pid in pids)
         shared_bytes = 0  # Of files in the tree's own shared memory, which need not be part of any process.
-        if self.level in NAMESPACES and request.read_only:
+        if limit and self.level in NAMESPACES and request.read_only:
             files = os.statvfs(sandbox.SHARED_MEMORY)
             shared_bytes = (files.f_blocks - files.f_bfree) * files.f_frsize
         if limit and (is_over or limit < shared_bytes):

@@ -188,9 +188,12 @@ class IssueRequested(IntentEvent, frozen=True, kw_only=True, tag="issue.requeste
     """An issue is about to be opened for an item of a run. Looked up by a line of its text. In the stream
     `tracker/<run>`."""
 
+    SCHEMA = 2
     feature: FeatureId
     repository: str
     """As `[HOST/]OWNER/NAME`."""
+    token: str = ""
+    """A random part of the line, which nobody knows before."""
 
 
 class IssueOpened(OutcomeEvent, frozen=True, kw_only=True, tag="issue.opened"):

@@ -365,7 +365,6 @@ def parse_manifest_text(text: str, name: str, evidence: bool = True) -> Any:
 
 def write_yaml(content: Any) -> str:
     """Return YAML for review: keys in their order, multi-line strings as blocks."""
-    text = ""
     for dumper in (_FastDumper, _Dumper):
         text = yaml.dump(content, Dumper=dumper, sort_keys=False, allow_unicode=True, width=110)
         if not ESCAPED_BY_LIBYAML.search(text):
@@ -373,8 +372,10 @@ def write_yaml(content: Any) -> str:
     return text
 
 
-ESCAPED_BY_LIBYAML = re.compile(r"\\[ULNP]")
-"""Characters that libyaml cannot write as they are: line separators, and those above U+FFFF."""
+ESCAPED_BY_LIBYAML = re.compile(r"\\U")
+"""Characters above U+FFFF, which libyaml cannot write as they are."""
+LINE_SEPARATORS = re.compile("[\x85\u2028\u2029]")
+"""Line ends to YAML: they are lost, or become spaces, unless they are escaped."""
 
 
 class _Style(yaml.representer.SafeRepresenter):
@@ -389,6 +390,8 @@ class _Style(yaml.representer.SafeRepresenter):
         return True
 
     def represent_data(self, data: Any) -> yaml.Node:
+        if isinstance(data, str) and LINE_SEPARATORS.search(data):
+            return self.represent_scalar("tag:yaml.org,2002:str", data, style='"')
         if isinstance(data, str) and "\n" in data and all(line == line.rstrip() for line in data.split("\n")):
             return self.represent_scalar("tag:yaml.org,2002:str", data, style="|")
         return super().represent_data(data)

@@ -34,7 +34,7 @@ from mz_events.names import Digest, StreamId
 from mz_projections.imported.model import OUTPUT_OPEN, ImportedFile
 from mz_projections.usage import TOKEN_FIELDS, sum_by_model, sum_known
 
-from mz_recordings.importing.names import is_run_worktree, request_key, sanitize_label, sanitize_model, sanitize_name
+from mz_recordings.importing.names import WORKTREE, request_key, sanitize_label, sanitize_model, sanitize_name
 from mz_recordings.importing.scan import FileMetadata
 
 REQUESTS_MAX = 1000
@@ -273,7 +273,7 @@ class _FileReading:
             version=sanitize_name(stats.version),
             project=None,
             parent="" if stats.subagent or parent == session else parent,
-            by_mz=is_run_worktree(stats.cwd),
+            by_mz=WORKTREE in f"{stats.cwd}/",
         )
         bytes_read = self.offset_end - stats.offset_start
         return FileSegment(path=path, cwd=stats.cwd, bytes_read=bytes_read, session_found=session_found, read=read)

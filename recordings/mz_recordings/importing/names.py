@@ -43,10 +43,6 @@ def request_key(agent: str, id_: str) -> str:
     return _digest(f"{agent}\0{id_}")
 
 
-def is_run_worktree(directory: str) -> bool:
-    return WORKTREE in f"{directory}/"
-
-
 def project_of(directory: str) -> str:
     """Return the repository of a run's worktree, else the directory itself."""
     return directory.partition(WORKTREE)[0]
