@@ -226,7 +226,7 @@ def test_a_broken_template_needs_a_new_run() -> None:
 def test_what_the_agent_said_is_shown_of_what_is_held_for_it() -> None:
     call = replace(CALL, phase="write", feature="a", problem="auth-failure", detail=Digest(""))
     view = FeatureView(feature="a", status="held", hold=Hold.FATAL, code="auth-failure", calls=(call,))
-    assert summary(a_run(view, status="halted")) == ((f"a: held (auth-failure): Which one?. {LOG_IN}", GOING),)
+    assert summary(a_run(view, status="halted")) == ((f"a: held (auth-failure): Which one? {LOG_IN}", GOING),)
     other = replace(view, code="worktree-lost")
     text = "a: held (worktree-lost). mz builds it again; `mz resume`."
     assert summary(a_run(other, status="halted"))[0][0] == text

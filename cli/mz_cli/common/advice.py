@@ -207,7 +207,8 @@ def _feature_action(run: RunView, feature: FeatureView, context: RunContext) -> 
         call = feature.calls[-1] if feature.calls and feature.hold is Hold.FATAL else None
         detail = _detail_suffix(call.detail if call and call.problem == feature.code else None, context)
         remedy = PROBLEMS.get(feature.code, ("", ""))[1] if feature.hold is Hold.FATAL else ""
-        yield ". ".join(filter(None, (f"{reason}{detail.rstrip('.')}", remedy))), resume
+        text = f"{reason}{detail}"
+        yield f"{text.rstrip('.')}{'.' * (text[-1] not in '?!')} {remedy}" if remedy else text, resume
 
 
 def _detail_suffix(detail: Digest | None, context: RunContext) -> str:
