@@ -13,9 +13,9 @@ from mz_engine.cards.skills import BUILT_IN_SKILLS, load_skills, parse_skill
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.pins import Pins, decode_pins, encode_pins
 from mz_engine.pipelines.lint import lint_pipeline
-from mz_engine.pipelines.load import PipelineFiles, PipelineSource, load_pipeline_files, pin_files
+from mz_engine.pipelines.lint_phase import PipelineFiles
+from mz_engine.pipelines.load import PipelineSource, load_pipeline_files, pin_files
 from mz_engine.ports import CallSpec, FeatureWorktree
-from mz_engine.run.plan import known_names
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, ContextComposed, ContextPart, SkillUse
 from mz_events.names import FeatureId, feature_stream
@@ -253,7 +253,7 @@ def findings(root: Path, text: str) -> list[str]:
     material = PipelineFiles(
         templates={"do.md.j2": ""}, rules=base.rules, files=(), cards=load_cards(root), skills=load_skills(root)
     )
-    result = lint_pipeline(pipeline, known_names(base.config, material), document)
+    result = lint_pipeline(pipeline, material, base.config, document)
     return [
         f"{item.location.line}:{item.location.column} {item.code} {item.message}" for item in result if item.location
     ]

@@ -16,7 +16,7 @@ from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import AgentUse
 from mz_engine.model.rules import FieldRule
 from mz_engine.pipelines.lint import lint_pipeline
-from mz_engine.pipelines.lint_phase import KnownNames
+from mz_engine.pipelines.lint_phase import PipelineFiles
 from mz_engine.pipelines.load import PipelineSource
 from mz_engine.ports import CallSpec
 from mz_events.catalog.call import AgentRequested, AgentSwitched, Problem, ProblemClass
@@ -110,13 +110,11 @@ def test_without_any_other_agent_the_run_halts() -> None:
 
 def test_before_a_run_another_agent_is_asked_for() -> None:
     pipeline, document = PipelineSource(name="p.yaml", text=PIPELINE).parse()
-    names = KnownNames(
-        rule_sets=trial.pins().rules, rules=frozenset(), templates=frozenset({"do.md.j2"}),
-        commands=frozenset(), agents=("one",),
-    )  # fmt: skip
-    codes = [diagnostic.code for diagnostic in lint_pipeline(pipeline, names, document)]
+    files = PipelineFiles(templates={"do.md.j2": ""}, rules=trial.pins().rules, files=())
+    config = Config(agent="one", independence="agent")
+    codes = [diagnostic.code for diagnostic in lint_pipeline(pipeline, files, config, document)]
     assert codes == ["MZ3024"] * 2
-    assert lint_pipeline(pipeline, replace(names, agents=("one", "two")), document) == ()
+    assert lint_pipeline(pipeline, files, replace(config, failover=("two",)), document) == ()
 
 
 TYPES = ("auth", "page", "")

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from mz_engine.artifacts.load import assemble_rules, load_rules
 from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.config import Command, Config
 from mz_engine.pipelines.lint import lint_pipeline
-from mz_engine.pipelines.lint_phase import KnownNames
+from mz_engine.pipelines.lint_phase import PipelineFiles
 from mz_engine.pipelines.load import PipelineSource, built_in_rewards
 
 CASES = sorted((Path(__file__).parents[1] / "cases" / "pipelines" / "lint").glob("*.yaml"))
@@ -20,20 +21,20 @@ LOOSE = assemble_rules({
     "name": "loose", "version": 1, "form": "yaml", "extract": {"ids": "id"},
     "rules": [{"kind": "yaml", "id": "loose.yaml", "root": "list", "requirement": "A list.", "message": "{found}"}],
 }, {})  # fmt: skip
-KNOWN_NAMES = KnownNames(
-    rule_sets={name: load_rules()[name] for name in ("prd", "code", "criteria", "verdict")}
+FILES = PipelineFiles(
+    rules={name: load_rules()[name] for name in ("prd", "code", "criteria", "verdict")}
     | {"judged": JUDGED, "loose": LOOSE},
-    rules=frozenset({"size", "files_max"}),
-    templates=frozenset({"prd.md.j2", "code.md.j2", "review.md.j2"}),
+    templates=dict.fromkeys(("prd.md.j2", "code.md.j2", "review.md.j2"), ""),
     rewards=built_in_rewards(),
-    commands=frozenset({"test", "lint"}),
+    files=(),
 )
+CONFIG = Config(commands={"test": Command(run="true"), "lint": Command(run="true")}, independence="session")
 
 
 def said_of(text: str) -> list[str]:
     try:
         pipeline, document = PipelineSource(name="p.yaml", text=text).parse()
-        result = lint_pipeline(pipeline, KNOWN_NAMES, document)
+        result = lint_pipeline(pipeline, FILES, CONFIG, document)
     except MzError as error:
         result = error.diagnostics
     return [

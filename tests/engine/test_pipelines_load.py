@@ -7,16 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from msgspec.structs import replace
-from mz_engine.artifacts.feature_rules import FEATURE_RULES
-from mz_engine.artifacts.load import load_rules
-from mz_engine.cards.load import load_cards
-from mz_engine.cards.skills import load_skills
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.model.pipeline import Pipeline
-from mz_engine.pipelines.lint_phase import KnownNames
-from mz_engine.pipelines.load import PipelineSource, built_in_pipelines, built_in_rewards, find_source, load_pipeline
-from mz_engine.prompts.render import load_templates
+from mz_engine.model.config import Command, Config
+from mz_engine.model.pipeline import Edit, Pipeline
+from mz_engine.pipelines.load import PipelineSource, built_in_pipelines, find_source, load_pipeline, load_pipeline_files
 
 SMALL = """\
 pipeline: small
@@ -28,16 +23,8 @@ phases:
 """
 
 
-def expected(*commands: str) -> KnownNames:
-    return KnownNames(
-        rule_sets=load_rules(),
-        rules=frozenset(FEATURE_RULES),
-        templates=frozenset(load_templates()),
-        rewards=built_in_rewards(),
-        cards=load_cards(Path("absent")),
-        skills=frozenset(load_skills(Path("absent"))),
-        commands=frozenset(commands),
-    )
+def configured(*commands: str) -> Config:
+    return Config(commands={name: Command(run="true") for name in commands})
 
 
 def write(root: Path, name: str, text: str) -> None:
@@ -47,13 +34,14 @@ def write(root: Path, name: str, text: str) -> None:
 
 @pytest.mark.parametrize("name", built_in_pipelines())
 def test_built_in_pipelines_are_clean(tmp_path: Path, name: str) -> None:
-    names = expected("test", "lint", "build", "integration", "regression", "secrets")
-    _, warnings = load_pipeline(name, tmp_path, replace(names, edits=frozenset({"seed"})))
+    config = configured("test", "lint", "build", "integration", "regression", "secrets")
+    config = replace(config, edits={"seed": Edit()})
+    _, warnings = load_pipeline(name, tmp_path, load_pipeline_files(tmp_path), config)
     assert warnings == ()
 
 
 def test_a_built_in_pipeline_leaves_out_what_the_project_cannot_run(tmp_path: Path) -> None:
-    _, warnings = load_pipeline("monozukuri", tmp_path, expected("test"))
+    _, warnings = load_pipeline("monozukuri", tmp_path, load_pipeline_files(tmp_path), configured("test"))
     assert {(diagnostic.code, diagnostic.severity) for diagnostic in warnings} == {("MZ3009", "warning")}
 
 
@@ -127,7 +115,7 @@ def test_lint_errors_stop_a_pipeline_that_is_to_be_run(tmp_path: Path) -> None:
     write(tmp_path, "pipelines/small.yaml", SMALL.replace("push, ", ""))
     assert load_pipeline("small", tmp_path)[1] == ()
     with pytest.raises(MzError, match="MZ3015"):
-        load_pipeline("small", tmp_path, expected())
+        load_pipeline("small", tmp_path, load_pipeline_files(tmp_path), configured())
 
 
 def test_pins_of_a_pipeline_are_a_pipeline_file_again(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from mz_engine.decoding.yaml import format_yaml
 from mz_engine.errors.diagnostics import Diagnostic, Exit, MzError, format_diagnostic
 from mz_engine.model.config import Config
 from mz_engine.pipelines.lint import missing_commands
-from mz_engine.pipelines.lint_phase import KnownNames
+from mz_engine.pipelines.lint_phase import PipelineFiles
 from mz_engine.pipelines.load import (
     PIPELINE_SUFFIXES,
     PIPELINES_FOLDER,
@@ -30,7 +30,6 @@ from mz_engine.pipelines.load import (
     rename_pipeline,
     starter_pipeline,
 )
-from mz_engine.run.plan import known_names
 from mz_engine.run.settings import load_config
 from mz_events.names import InvalidName, parse_name
 
@@ -150,8 +149,8 @@ def list_(as_json: bool) -> None:
     root = project_root(Path.cwd())
     config = load_settings(root)
     names = dict.fromkeys((*project_pipelines(root), *built_in_pipelines(), config.pipeline))
-    lint_names = known_names(config, load_pipeline_files(root))
-    pipeline_list = PipelineList(pipelines=tuple(pipeline_entry(name, root, config, lint_names) for name in names))
+    material = load_pipeline_files(root)
+    pipeline_list = PipelineList(pipelines=tuple(pipeline_entry(name, root, config, material) for name in names))
     rows = tuple(
         (entry.name, "yes" if entry.chosen else "-", entry.file or BUILT_IN, str(entry.errors), str(entry.warnings),
          " ".join(entry.phases) or "-")
@@ -161,12 +160,12 @@ def list_(as_json: bool) -> None:
     print_output(as_json, "pipelines-list", pipeline_list, Table(columns=heads, rows=rows, empty="No pipelines."))
 
 
-def pipeline_entry(name: str, root: Path, config: Config, lint_names: KnownNames) -> PipelineListed:
+def pipeline_entry(name: str, root: Path, config: Config, material: PipelineFiles) -> PipelineListed:
     chosen = name == config.pipeline
     try:
         source = find_source(name, root)
         phases = tuple(phase.phase for phase in source.parse()[0].phases)
-        file, diagnostics = None if source.built_in else source.name, source.check(lint_names)
+        file, diagnostics = None if source.built_in else source.name, source.check(material, config)
     except MzError as error:
         file, phases, diagnostics = error.location.file if error.location else name, (), error.diagnostics
     return PipelineListed(name=name, file=file, chosen=chosen, phases=phases, **severity_counts(diagnostics))
@@ -251,9 +250,8 @@ def lint(pipeline: tuple[str, ...], as_json: bool) -> int:
     repository's own templates and rule sets. Exits with 10 for errors, not for warnings.
     """
     root = project_root(Path.cwd())
-    material = load_pipeline_files(root)
-    lint_names = known_names(load_settings(root), material)
-    checked = [check_pipeline(name, root, lint_names) for name in pipeline or project_pipelines(root)]
+    material, config = load_pipeline_files(root), load_settings(root)
+    checked = [check_pipeline(name, root, material, config) for name in pipeline or project_pipelines(root)]
     all_diagnostics = (*material.diagnostics, *(diagnostic for _, diagnostics in checked for diagnostic in diagnostics))
     files = (*material.files, *(file for file, _ in checked))
     result = LintResult(files=files, diagnostics=all_diagnostics, **severity_counts(all_diagnostics))
@@ -261,7 +259,9 @@ def lint(pipeline: tuple[str, ...], as_json: bool) -> int:
     return int(Exit.INVALID if result.errors else Exit.OK)
 
 
-def check_pipeline(name: str, root: Path, lint_names: KnownNames) -> tuple[str, tuple[Diagnostic, ...]]:
+def check_pipeline(
+    name: str, root: Path, material: PipelineFiles, config: Config
+) -> tuple[str, tuple[Diagnostic, ...]]:
     """Return the file's name and its diagnostics. A path is relative to the current directory."""
     try:
         if name.endswith(PIPELINE_SUFFIXES):
@@ -270,7 +270,7 @@ def check_pipeline(name: str, root: Path, lint_names: KnownNames) -> tuple[str, 
             source = find_source(name, root)
     except MzError as error:
         return (error.location.file if error.location else name), error.diagnostics
-    return source.name, source.check(lint_names)
+    return source.name, source.check(material, config)
 
 
 def print_diagnostics(diagnostics: Sequence[Diagnostic], result: LintResult) -> None:
@@ -369,7 +369,7 @@ def create_pipeline(command: str, name: str, origin: str | None, as_json: bool, 
     create_file(root / file, file, text)
     for path in material:
         create_file(root / path, path, texts[path])
-    diagnostics = PipelineSource(name=file, text=text).check(known_names(config, load_pipeline_files(root)))
+    diagnostics = PipelineSource(name=file, text=text).check(load_pipeline_files(root), config)
     counts = severity_counts(diagnostics)
     shown = NewPipeline(name=name, file=file, copied_from=origin, material=material, **counts)
     lines = (f"created {file}; select it with `pipeline: {name}` in mz.yaml", *(f"created {path}" for path in material))

@@ -14,26 +14,13 @@ from mz_engine.cards.route import card_of_phase
 from mz_engine.decoding.text_file import read_text
 from mz_engine.decoding.yaml import decode_document, parse_yaml
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
-from mz_engine.model.card import MAX_TOKENS, CardFile, Guidance, Skill, SkillHeader
+from mz_engine.model.card import MAX_TOKENS, CardFile, Guidance, Skill, SkillFile, SkillHeader
 from mz_engine.model.pipeline import Pipeline
 
 SKILLS_FOLDER, SKILL_FILE = "skills", "SKILL.md"
 BUILT_IN_SKILLS = Path(__file__).parent / "built_in_skills"
 SKILL_BYTES_MAX = 64_000
 FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?\n)---[ \t]*(?:\n|\Z)", re.DOTALL)
-
-
-class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A skill's file, and what it says if it is valid."""
-
-    name: str
-    """Name of the folder."""
-    file: str
-    built_in: bool = False
-    description: str = ""
-    skill: Skill | None = None
-    """None: the file has errors."""
-    diagnostics: tuple[Diagnostic, ...] = ()
 
 
 def load_skills(root: Path) -> dict[str, SkillFile]:

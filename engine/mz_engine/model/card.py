@@ -74,6 +74,19 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Without the front matter."""
 
 
+class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A skill's file, and what it says if it is valid."""
+
+    name: str
+    """Name of the folder."""
+    file: str
+    built_in: bool = False
+    description: str = ""
+    skill: Skill | None = None
+    """None: the file has errors."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
 class Guidance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What heads the prompts of a phase's builder."""
 

@@ -15,6 +15,7 @@ from mz_events.names import NAME
 from mz_projections.feature.unit import BLOCK, DENIED_COMMANDS, JUDGED_RULES
 from mz_projections.rewards.reward import Rewards
 
+from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.cards.route import card_of_phase
 from mz_engine.decoding.regex import inspect_expression
 from mz_engine.decoding.structs import KeyPath, did_you_mean
@@ -43,27 +44,33 @@ from mz_engine.model.pipeline import (
 from mz_engine.model.rules import FieldRule, RuleSet
 from mz_engine.path_patterns import matches
 from mz_engine.pipelines import lint_phase
-from mz_engine.pipelines.lint_phase import KnownNames, LintFinding, artifacts_of, conditions_of, entries_of, producer_of
-from mz_engine.pipelines.material import check_edits
+from mz_engine.pipelines.lint_phase import (
+    LintFinding,
+    PipelineFiles,
+    artifacts_of,
+    conditions_of,
+    entries_of,
+    producer_of,
+)
+from mz_engine.pipelines.material import check_edits, missing_blocks
 from mz_engine.ref_names import PLACEHOLDER
 
 
 def lint_pipeline(
-    pipeline: Pipeline, known_names: KnownNames, document: YamlDocument, built_in: bool = False
+    pipeline: Pipeline, files: PipelineFiles, config: Config, document: YamlDocument, built_in: bool = False
 ) -> tuple[Diagnostic, ...]:
     """Return all errors and warnings (MZ3002 to MZ3017) in the order of the text. `document` is what the pipeline was
     parsed from. In a built-in pipeline an unknown command is a warning."""
     numbers = [(("version",), pipeline.version, 1), (("rollbacks_max",), pipeline.rollbacks_max, 0)]
     findings = [*lint_phase.too_small(numbers), *lint_phase.check_block_file(pipeline)]
-    findings += [*_check_rewards(pipeline, known_names.rewards), *_check_own_rules(pipeline, known_names)]
+    findings += [*_check_rewards(pipeline, files.rewards), *_check_own_rules(pipeline, files, config)]
     findings += [*_check_first_uses(pipeline), *_check_kinds(pipeline)]
-    findings += _check_phases_of_kinds(pipeline, known_names.rule_sets)
-    findings += check_edits(pipeline, pipeline.edits, known_names.templates)
-    known_names = replace(known_names, edits=known_names.edits | pipeline.edits.keys())
+    findings += _check_phases_of_kinds(pipeline, files.rules)
+    findings += check_edits(pipeline, pipeline.edits, files.templates)
     for kind in pipeline.kinds:
         part = pipeline.of_kind(kind.kind)
         positions = [pipeline.phases.index(phase) for phase in part.phases]
-        for finding in _check_phases(part, known_names, built_in) if part.phases or not pipeline.items else ():
+        for finding in _check_phases(part, files, config, built_in) if part.phases or not pipeline.items else ():
             route: KeyPath = finding.route
             if len(route) > 1:  # Of a phase.
                 route = ("phases", positions[int(route[1])], *route[2:])
@@ -76,8 +83,9 @@ def lint_pipeline(
     )
 
 
-def _check_phases(pipeline: Pipeline, known_names: KnownNames, built_in: bool) -> Iterator[LintFinding]:
+def _check_phases(pipeline: Pipeline, files: PipelineFiles, config: Config, built_in: bool) -> Iterator[LintFinding]:
     """Yield the findings about the phases that items of one kind go through."""
+    missing = missing_blocks(files.templates) if files.files else {}
     needed_phases = {
         phase.phase: [
             producer for _, name in lint_phase.needs_of(phase) if (producer := producer_of(name, pipeline.phases))
@@ -98,16 +106,16 @@ def _check_phases(pipeline: Pipeline, known_names: KnownNames, built_in: bool) -
             _check_units(phase, earlier),
             _check_skipped_inputs(phase, earlier),
             _check_conditions(pipeline, phase, earlier),
-            _check_fields(pipeline, phase, known_names.rule_sets),
+            _check_fields(pipeline, phase, files.rules),
             _check_routes(pipeline, phase, [other.phase for other in (*earlier, phase)]),
             lint_phase.check_placeholders(phase),
             lint_phase.check_outputs(phase, earlier),
             lint_phase.check_writable(pipeline, phase),
-            lint_phase.check_references(phase, known_names, pipeline.checks),
-            lint_phase.check_commands(phase, known_names, built_in),
+            lint_phase.check_references(phase, files, missing, pipeline.checks),
+            lint_phase.check_commands(phase, config.commands, {*config.edits, *pipeline.edits}, built_in),
             lint_phase.check_choices(phase),
-            _check_independence(phase, earlier, known_names.agents),
-            _check_roles(pipeline, phase, known_names),
+            _check_independence(phase, earlier, config),
+            _check_roles(pipeline, phase, files),
         ):
             for finding in check:
                 yield finding._replace(route=("phases", position, *finding.route))
@@ -402,9 +410,8 @@ def _check_skipped_inputs(phase: Phase, earlier: tuple[Phase, ...]) -> Iterator[
             yield LintFinding(route[:2] if route[0] == "inputs" else route, "MZ3025", message, hint)
 
 
-def _check_own_rules(pipeline: Pipeline, known_names: KnownNames) -> Iterator[LintFinding]:
+def _check_own_rules(pipeline: Pipeline, files: PipelineFiles, config: Config) -> Iterator[LintFinding]:
     """Yield MZ3023 for `checks` with wrong arguments and unused ones, MZ3003 for unknown artifacts in them."""
-    built_in, commands, rule_sets = known_names.rules, known_names.commands, known_names.rule_sets
     used = {gate.rule for phase in pipeline.phases for gate in phase.gates}
     used |= {condition.rule for phase in pipeline.phases for _, condition in conditions_of(phase)}
     for name, check in pipeline.checks.items():
@@ -412,8 +419,8 @@ def _check_own_rules(pipeline: Pipeline, known_names: KnownNames) -> Iterator[Li
             message = f"no gate and no condition uses `{name}`"
             yield LintFinding(("checks", name), "MZ3023", message, severity="warning")
         route, artifacts = ("checks", name), dict[KeyPath, str]()
-        if name in (*built_in, *commands, DENIED_COMMANDS, JUDGED_RULES):
-            kind = "built-in rule" if name in built_in else "command or gate"
+        if name in (*FEATURE_RULES, *config.commands, DENIED_COMMANDS, JUDGED_RULES):
+            kind = "built-in rule" if name in FEATURE_RULES else "command or gate"
             yield LintFinding(route, "MZ3023", f"`{name}` is a {kind}; choose another name")
         patterns, expression = tuple[str, ...](), ""
         match check:
@@ -429,7 +436,7 @@ def _check_own_rules(pipeline: Pipeline, known_names: KnownNames) -> Iterator[Li
                 artifacts = {(*route, "artifacts", number): text for number, text in enumerate(check.artifacts)}
             case FirstCheck(artifact=artifact):
                 artifacts = {(*route, "artifact"): artifact}
-                rule_set = _rule_set_of(pipeline, artifact, rule_sets)
+                rule_set = _rule_set_of(pipeline, artifact, files.rules)
                 if producer_of(artifact, pipeline.phases) and (rule_set is None or rule_set.extract.ids is None):
                     hint = "name the field with them in its rule set: `extract: {ids: FIELD}`"
                     message = f"no ids are extracted from `{artifact}`, so none can be new"
@@ -503,9 +510,7 @@ def _check_routes(pipeline: Pipeline, phase: Phase, reached: list[str]) -> Itera
             yield LintFinding((*at, "cause"), "MZ3012", f"the cause `{route.cause[:80]}` has two routes")
 
 
-def _check_independence(
-    phase: Phase, earlier: tuple[Phase, ...], agents: tuple[str, ...] | None
-) -> Iterator[LintFinding]:
+def _check_independence(phase: Phase, earlier: tuple[Phase, ...], config: Config) -> Iterator[LintFinding]:
     """Yield MZ3024 for calls that cannot be independent of the phase that `not_as` names."""
     for key, use, others in (("agent", phase.agent, earlier), ("agent_review", phase.agent_review, (*earlier, phase))):
         if use is None or use.not_as is None:
@@ -514,22 +519,22 @@ def _check_independence(
         if use.not_as not in names:
             hint, message = did_you_mean(use.not_as, names), f"no earlier phase `{use.not_as[:80]}` has an agent"
             yield LintFinding((key, "not_as"), "MZ3024", message, hint)
-        elif agents is not None and len(agents) < 2:
-            message = f"`independence: agent` needs another agent than {agents[0]}"
+        elif config.independence == "agent" and len(config.called_agents) < 2:
+            message = f"`independence: agent` needs another agent than {config.agent}"
             yield LintFinding((key, "not_as"), "MZ3024", message, "name one under `failover:` in mz.yaml")
     if phase.agent and phase.agent.not_as and phase.agent.session == "continue":
         message = "a call with `not_as` never continues the feature's session"
         yield LintFinding(("agent", "session"), "MZ3024", message)
 
 
-def _check_roles(pipeline: Pipeline, phase: Phase, known_names: KnownNames) -> Iterator[LintFinding]:
+def _check_roles(pipeline: Pipeline, phase: Phase, files: PipelineFiles) -> Iterator[LintFinding]:
     """Yield MZ3022 for cards and skills that do not exist, MZ3024 for the card of the phase that `not_as` names."""
-    use, cards = phase.agent, known_names.cards
+    use, cards = phase.agent, files.cards
     if use is None:
         return
     for number, name in enumerate(use.skills):
-        if name not in known_names.skills:
-            hint = did_you_mean(name, sorted(known_names.skills))
+        if name not in files.skills:
+            hint = did_you_mean(name, sorted(files.skills))
             yield LintFinding(("agent", "skills", number), "MZ3022", f"there is no skill `{name[:80]}`", hint)
     card = card_of_phase(phase, pipeline, cards)
     if use.role is not None and use.needs:

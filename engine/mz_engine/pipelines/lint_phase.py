@@ -10,8 +10,10 @@ from mz_events.names import BUILDER, InvalidName, parse_name, parse_path
 from mz_projections.feature.unit import BLOCK
 from mz_projections.rewards.reward import Rewards
 
+from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.decoding.structs import KeyPath, did_you_mean
-from mz_engine.model.card import CardFile
+from mz_engine.errors.diagnostics import Diagnostic
+from mz_engine.model.card import CardFile, SkillFile
 from mz_engine.model.pipeline import PERSON, STEPS, Condition, Phase, PhaseOutput, Pipeline, TagStep, kind_of, label_of
 from mz_engine.model.rules import RuleSet
 from mz_engine.path_patterns import matches
@@ -42,26 +44,18 @@ class MissingBlock(NamedTuple):
     """`TEMPLATE:LINE` that declares it as required."""
 
 
-class KnownNames(msgspec.Struct, frozen=True, kw_only=True):
-    """Valid names in a pipeline."""
+class PipelineFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Templates, rule sets and rewards by name. Files of the repository override those of mz with the same name."""
 
-    rule_sets: Mapping[str, RuleSet]
-    """For `rules`."""
-    rules: frozenset[str]
-    """For `rule`."""
-    templates: frozenset[str]
-    missing_blocks: Mapping[str, tuple[MissingBlock, ...]] = {}
-    """Missing required blocks by template, of templates that cannot be rendered without them."""
-    commands: frozenset[str]
-    """Of mz.yaml."""
-    edits: frozenset[str] = frozenset()
-    """Of mz.yaml, and of the pipeline."""
-    rewards: Mapping[str, Rewards] = {}
-    cards: Mapping[str, CardFile] = {}
-    """For `role` and `needs`."""
-    skills: frozenset[str] = frozenset()
-    agents: tuple[str, ...] | None = None
-    """Those of which a call with `not_as` takes another one; None: a session of its own is enough."""
+    templates: dict[str, str]
+    rules: dict[str, RuleSet]
+    rewards: dict[str, Rewards] = {}
+    files: tuple[str, ...]
+    """Files of the repository, relative to it."""
+    cards: dict[str, CardFile] = {}
+    skills: dict[str, SkillFile] = {}
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """Problems of these files; files with errors are left out."""
 
 
 def entries_of(phase: Phase, key: str, field: str) -> References:
@@ -190,11 +184,13 @@ def check_delivery(pipeline: Pipeline, phase: Phase, earlier: tuple[Phase, ...])
             yield LintFinding(route, "MZ3012", "a conflict of `merge_base` has no `on_block` route", hint)
 
 
-def check_references(phase: Phase, known_names: KnownNames, own_rules: Collection[str]) -> Iterator[LintFinding]:
+def check_references(
+    phase: Phase, files: PipelineFiles, missing: Mapping[str, Iterable[MissingBlock]], own_rules: Collection[str]
+) -> Iterator[LintFinding]:
     """Yield MZ3007 unknown rules, MZ3008 unknown templates, MZ3016 several files of JSON or YAML, MZ3017 missing
     blocks."""
     for number, output in enumerate(phase.outputs):
-        rules = known_names.rule_sets.get(output.rules)
+        rules = files.rules.get(output.rules)
         if "*" in (output.path or "") and rules is not None and rules.form != "markdown":
             message = f"only Markdown may be several files; `{output.rules}` is of the form {rules.form}"
             yield LintFinding(("outputs", number, "path"), "MZ3016", message)
@@ -207,9 +203,9 @@ def check_references(phase: Phase, known_names: KnownNames, own_rules: Collectio
         *(((*at, "rule"), entry.rule) for at, entry in conditions_of(phase)),
     ]
     for kind, code, references, valid_names in (
-        ("rule set", "MZ3007", rule_sets, known_names.rule_sets.keys()),
-        ("template", "MZ3008", templates, known_names.templates),
-        ("rule", "MZ3007", used_rules, known_names.rules.union(own_rules)),
+        ("rule set", "MZ3007", rule_sets, files.rules),
+        ("template", "MZ3008", templates, files.templates),
+        ("rule", "MZ3007", used_rules, {*FEATURE_RULES, *own_rules}),
     ):
         for route, name in references:
             if name and name not in valid_names:
@@ -218,27 +214,29 @@ def check_references(phase: Phase, known_names: KnownNames, own_rules: Collectio
     judged = [
         (number, rule.id)
         for number, output in enumerate(phase.outputs)
-        if output.rules in known_names.rule_sets
-        for rule in known_names.rule_sets[output.rules].judged_rules
+        if output.rules in files.rules
+        for rule in files.rules[output.rules].judged_rules
     ]
-    verdict = known_names.rule_sets.get(review.rules) if review and not review.when else None
+    verdict = files.rules.get(review.rules) if review and not review.when else None
     if judged and (verdict is None or verdict.form == "markdown"):
         message = f"only a reviewer can judge `{judged[0][1]}`"
         hint = f"give `{phase.phase}` an `agent_review` without `when`, whose verdict is JSON or YAML"
         yield LintFinding(("outputs", judged[0][0], "rules"), "MZ3021", message, hint)
     for route, name in templates:
-        for block, required_by in known_names.missing_blocks.get(name, ()):
+        for block, required_by in missing.get(name, ()):
             message = f"the template `{name}` does not define the block `{block[:80]}`, which {required_by} requires"
             hint = f"write {{% block {block[:80]} %}}...{{% endblock %}} in pipelines/templates/{name}"
             yield LintFinding(route, "MZ3017", message, hint)
 
 
-def check_commands(phase: Phase, known_names: KnownNames, built_in: bool) -> Iterator[LintFinding]:
+def check_commands(
+    phase: Phase, commands: Collection[str], edits: Collection[str], built_in: bool
+) -> Iterator[LintFinding]:
     """Yield MZ3009 for commands that mz.yaml lacks, and edits that the pipeline lacks too."""
     uses = [(route, "command", name) for route, name in commands_of(phase)]
     uses += [(("edit",), "edit", phase.edit)] if phase.edit is not None else []
     for route, kind, name in uses:
-        if name and name not in (known_names.commands if kind == "command" else known_names.edits):
+        if name and name not in (commands if kind == "command" else edits):
             value = "COMMAND LINE" if kind == "command" else "{delete: [PATTERN], write: {FILE: TEMPLATE}}"
             hint = f"write `{name}: {value}` under `{kind}s:` in mz.yaml"
             message = f"mz.yaml has no {kind} `{name[:80]}`" + ", so this step is skipped" * built_in

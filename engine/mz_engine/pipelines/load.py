@@ -12,18 +12,17 @@ from mz_projections.rewards.reward import Rewards
 
 from mz_engine.artifacts.load import load_rules, shared_rules
 from mz_engine.cards.load import load_cards
-from mz_engine.cards.skills import SkillFile, gather_guidance, load_skills
+from mz_engine.cards.skills import gather_guidance, load_skills
 from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.decoding.text_file import read_text
 from mz_engine.decoding.yaml import YamlDocument, decode_document, parse_yaml
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
-from mz_engine.model.card import CardFile
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import RuleSet
 from mz_engine.pipelines.lint import lint_pipeline
-from mz_engine.pipelines.lint_phase import KnownNames
+from mz_engine.pipelines.lint_phase import PipelineFiles
 from mz_engine.pipelines.material import check_template, read_rules
 from mz_engine.prompts.render import TEMPLATE_SUFFIX, load_templates, template_environment
 
@@ -48,13 +47,13 @@ class PipelineSource(msgspec.Struct, frozen=True, kw_only=True):
         document = parse_yaml(self.text, self.name)
         return decode_document(document, Pipeline), document
 
-    def check(self, known_names: KnownNames) -> tuple[Diagnostic, ...]:
+    def check(self, material: PipelineFiles, config: Config) -> tuple[Diagnostic, ...]:
         """Return all errors and warnings: of the form or, if that is valid, of the meaning."""
         try:
             pipeline, document = self.parse()
         except MzError as error:
             return error.diagnostics
-        return lint_pipeline(pipeline, known_names, document, self.built_in)
+        return lint_pipeline(pipeline, material, config, document, self.built_in)
 
 
 def find_source(name: str, root: Path) -> PipelineSource:
@@ -71,13 +70,13 @@ def find_source(name: str, root: Path) -> PipelineSource:
 
 
 def load_pipeline(
-    name: str, root: Path, known_names: KnownNames | None = None
+    name: str, root: Path, material: PipelineFiles | None = None, config: Config | None = None
 ) -> tuple[Pipeline, tuple[Diagnostic, ...]]:
-    """Return the pipeline and its lint warnings; without `known_names` it is not linted. Raises MzError as
+    """Return the pipeline and its lint warnings; without `material` and `config` it is not linted. Raises MzError as
     `find_source` does, MZ20nn for its form, and with all errors of the lint (MZ30nn)."""
     source = find_source(name, root)
     pipeline, document = source.parse()
-    diagnostics = lint_pipeline(pipeline, known_names, document, source.built_in) if known_names else ()
+    diagnostics = lint_pipeline(pipeline, material, config, document, source.built_in) if material and config else ()
     errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"]
     if errors:
         raise MzError.from_diagnostics(errors)
@@ -98,20 +97,6 @@ def project_pipelines(root: Path) -> tuple[str, ...]:
 TEMPLATES_FOLDER = f"{PIPELINES_FOLDER}/templates"
 RULES_FOLDER = f"{PIPELINES_FOLDER}/rules"
 REWARDS_FOLDER = f"{PIPELINES_FOLDER}/rewards"
-
-
-class PipelineFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Templates, rule sets and rewards by name. Files of the repository override those of mz with the same name."""
-
-    templates: dict[str, str]
-    rules: dict[str, RuleSet]
-    rewards: dict[str, Rewards] = {}
-    files: tuple[str, ...]
-    """Files of the repository, relative to it."""
-    cards: dict[str, CardFile] = {}
-    skills: dict[str, SkillFile] = {}
-    diagnostics: tuple[Diagnostic, ...] = ()
-    """Problems of these files; files with errors are left out."""
 
 
 def load_pipeline_files(root: Path) -> PipelineFiles:

@@ -28,7 +28,6 @@ from mz_projections.views.timeline import list_names
 
 from mz_engine.agents.contract import Adapter, names_endpoint
 from mz_engine.agents.registry import UnknownAgent, all_adapters, built_in_adapters
-from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.backlog.item import BacklogItem, LeftOutItem, plan_backlog
 from mz_engine.backlog.listed import FORGE_SOURCE, issue_items, parse_json_lines
 from mz_engine.backlog.markdown import parse_backlog
@@ -55,15 +54,9 @@ from mz_engine.model.config import FILE_NAME, Config, Models
 from mz_engine.model.pins import Pins, decode_pins
 from mz_engine.model.pipeline import Pipeline, TagStep, Tier
 from mz_engine.paths import BLOBS_FOLDER, MZ_FOLDER, READ_MODELS_FILE
-from mz_engine.pipelines.lint_phase import KnownNames
-from mz_engine.pipelines.load import (
-    PIPELINES_FOLDER,
-    PipelineFiles,
-    load_pipeline,
-    load_valid_pipeline_files,
-    pin_files,
-)
-from mz_engine.pipelines.material import edit_problems, missing_blocks, misspelt_edits
+from mz_engine.pipelines.lint_phase import PipelineFiles
+from mz_engine.pipelines.load import PIPELINES_FOLDER, load_pipeline, load_valid_pipeline_files, pin_files
+from mz_engine.pipelines.material import edit_problems, misspelt_edits
 from mz_engine.ports import RemoteError, RepositoryUnusable
 from mz_engine.pricing.models import candidate_names
 from mz_engine.pricing.table import known_models, price_table
@@ -293,28 +286,11 @@ def load_configured_pipeline(
 ) -> tuple[Pipeline, tuple[Diagnostic, ...]]:
     """Load the pipeline that the settings name. Raises MzError, for a missing one with the location of its name."""
     try:
-        names = known_names(loaded.config, material or load_valid_pipeline_files(root))
-        return load_pipeline(loaded.config.pipeline, root, names)
+        return load_pipeline(loaded.config.pipeline, root, material or load_valid_pipeline_files(root), loaded.config)
     except MzError as error:
         if error.code != "MZ3001":
             raise
         raise loaded.with_location("pipeline", error) from error
-
-
-def known_names(config: Config, material: PipelineFiles) -> KnownNames:
-    """Return the names that a pipeline of this repository may use."""
-    return KnownNames(
-        rule_sets=material.rules,
-        rules=frozenset(FEATURE_RULES),
-        rewards=material.rewards,
-        templates=frozenset(material.templates),
-        missing_blocks=missing_blocks(material.templates) if material.files else {},
-        commands=frozenset(config.commands),
-        edits=frozenset(config.edits),
-        cards=material.cards,
-        skills=frozenset(material.skills),
-        agents=config.called_agents if config.independence == "agent" else None,
-    )
 
 
 def read_backlog(root: Path, config: Config, environment: Mapping[str, str]) -> tuple[BacklogItem, ...]:

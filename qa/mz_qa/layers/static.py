@@ -21,10 +21,9 @@ from mz_engine.model.config import FILE_NAME
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import Gate, Phase, PhaseOutput, PreparedCommand
 from mz_engine.pipelines.lint import summarise_warnings
-from mz_engine.pipelines.lint_phase import MISSING_COMMAND_CODE
+from mz_engine.pipelines.lint_phase import MISSING_COMMAND_CODE, PipelineFiles
 from mz_engine.pipelines.load import (
     TEMPLATES_FOLDER,
-    PipelineFiles,
     PipelineSource,
     built_in_pipelines,
     find_source,
@@ -45,7 +44,7 @@ from mz_engine.prompts.render import (
     load_templates,
     render,
 )
-from mz_engine.run.plan import known_names, read_backlog
+from mz_engine.run.plan import read_backlog
 from mz_engine.run.settings import load_config
 from mz_events.names import BUILDER
 from mz_projections.feature.unit import BLOCK
@@ -101,19 +100,18 @@ def check_bundled(project: Project) -> Iterator[LayerOutput]:
 def check_pipeline(project: Project, name: str, material: PipelineFiles) -> Iterator[LayerOutput]:
     """Check a pipeline: syntax, lint rules, and all its prompts."""
     yield CheckedItem("pipelines")
-    valid_names, is_configured = known_names(project.config, material), name == project.config.pipeline
     try:
         source = find_source(name, project.root)
     except MzError as error:
         yield from to_layer_output(error.diagnostics)
         return
-    diagnostics = source.check(valid_names)
+    diagnostics = source.check(material, project.config)
     errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"]
     if errors:
         yield from to_layer_output(errors)
         return
     definition = source.parse()[0]
-    if is_configured or not source.built_in:
+    if name == project.config.pipeline or not source.built_in:
         yield from to_layer_output(summarise_warnings(diagnostics, definition, project.config))
     try:
         pins = pin_files(definition, material, project.config)

@@ -15,7 +15,8 @@ from mz_engine.decide.items import own_texts
 from mz_engine.model.config import Command, Config, PullRequests
 from mz_engine.model.pins import Pins, encode_pins
 from mz_engine.model.pipeline import Phase, Pipeline, TagStep
-from mz_engine.pipelines.load import PipelineFiles, load_pipeline, load_valid_pipeline_files
+from mz_engine.pipelines.lint_phase import PipelineFiles
+from mz_engine.pipelines.load import load_pipeline, load_valid_pipeline_files
 from mz_engine.ports import CallSpec
 from mz_events.catalog.run import ItemAdded, RunStarted
 from mz_events.names import FeatureId, RunId, run_stream

@@ -17,7 +17,6 @@ from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import FILE_NAME, Budget, Config
 from mz_engine.model.pins import Pins
 from mz_engine.pipelines.load import PIPELINES_FOLDER, load_pipeline, load_valid_pipeline_files, pin_files
-from mz_engine.run.plan import known_names
 from mz_engine.run.settings import load_config
 from mz_events.names import parse_path
 
@@ -72,7 +71,7 @@ def _read_project(
     if loaded.config.pipeline != name and loaded.origins["pipeline"] != "default":
         configured_pipeline = load_pipeline(loaded.config.pipeline, root)[0].pipeline
         name = loaded.config.pipeline if configured_pipeline == pipeline_name else name
-    pipeline, _ = load_pipeline(name, root, known_names(config, material))
+    pipeline, _ = load_pipeline(name, root, material, config)
     pins = pin_files(pipeline, material, config)
     return CurrentProject(pins, _overridden_settings(loaded.config, settings))
 
