@@ -112,17 +112,12 @@ def _find_by_text(call_end: CallEnd, problems: tuple[ProblemPattern, ...]) -> Pr
 def _problem_of(pattern: ProblemPattern, call_end: CallEnd) -> Problem:
     wait_seconds = pattern.retry_after
     if wait_seconds is not None:
-        wait_seconds = call_end.retry_after_seconds or _find_wait_seconds(call_end.error_text) or wait_seconds
+        # As a text asks for it: `retry-after: 30`, `try again in 5 minutes`.
+        waits = filter(None, map(_WAIT.search, reversed(_last_lines(call_end.error_text))))
+        stated = next((int(wait[1]) * _SECONDS_BY_UNIT[(wait[2] or "s")[0].lower()] for wait in waits), None)
+        wait_seconds = call_end.retry_after_seconds or stated or wait_seconds
         wait_seconds = min(wait_seconds, WAIT_SECONDS_MAX)
     return Problem(kind=ProblemClass(pattern.kind), code=pattern.code, retry_after_seconds=wait_seconds)
-
-
-def _find_wait_seconds(text: str) -> int | None:
-    """Find the wait that a text asks for, in seconds: `retry-after: 30`, `try again in 5 minutes`."""
-    for line in reversed(_last_lines(text)):
-        if match := _WAIT.search(line):
-            return int(match[1]) * _SECONDS_BY_UNIT[(match[2] or "s")[0].lower()]
-    return None
 
 
 def _unquoted_lines(text: str) -> Iterator[str]:

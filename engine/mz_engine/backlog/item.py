@@ -86,24 +86,20 @@ def plan_backlog(
     chosen: dict[FeatureId, BacklogItem] = {}
     for item in order_items(source):
         missing = next((name for name in item.depends_on if name not in done and name not in chosen), None)
-        if reason := _left_out_reason(item, requested, delivered_before):
+        reason: LeftOutReason | None = None
+        if item.status is not ItemStatus.BACKLOG:
+            reason = item.status.value
+        elif item.id in delivered_before:
+            reason = "delivered"
+        elif requested and item.id not in requested:
+            reason = "not-asked-for"
+        if reason:
             left_out.append(LeftOutItem(item=item, reason=reason))
         elif missing:
             left_out.append(LeftOutItem(item=item, reason="dependency", blocked_by=missing))
         else:
             chosen[item.id] = replace(item, depends_on=tuple(name for name in item.depends_on if name in chosen))
     return tuple(chosen.values()), tuple(sorted(left_out, key=lambda out: out.item.order))
-
-
-def _left_out_reason(
-    item: BacklogItem, requested: frozenset[str], delivered_before: frozenset[str]
-) -> LeftOutReason | None:
-    if item.status is not ItemStatus.BACKLOG:
-        status: LeftOutReason = item.status.value
-        return status
-    if item.id in delivered_before:
-        return "delivered"
-    return "not-asked-for" if requested and item.id not in requested else None
 
 
 def order_items(items: Iterable[BacklogItem]) -> tuple[BacklogItem, ...]:

@@ -57,7 +57,14 @@ class Duration(Quantity):
     @classmethod
     def parse(cls, written: int | str) -> Self:
         """Return 1 second to a week, from `600`, `"90s"`, `"30m"`, `"1h30m"`. Raises ValueError."""
-        seconds = written if isinstance(written, int) else _parse_units(written)
+        if isinstance(written, str):
+            match = _DURATION.match(written.strip().replace(" ", ""))
+            if not match or not match[0]:
+                raise ValueError(f"{written[:40]!r} is not a duration")
+            days, hours, minutes, seconds = (int(digits or 0) for digits in match.groups())
+            seconds += ((days * 24 + hours) * 60 + minutes) * 60
+        else:
+            seconds = written
         if not 1 <= seconds <= SECONDS_MAX:
             raise ValueError(f"{written!r} is not between a second and a week")
         return cls(seconds)
@@ -131,12 +138,3 @@ def encode_quantity(value: object) -> str:
 def quantity_schema(kind: type) -> dict[str, Any]:
     """Return the JSON Schema of a quantity: the `schema_hook` of settings and pipelines."""
     return dict(kind.JSON_SCHEMA) if issubclass(kind, Quantity) else {}
-
-
-def _parse_units(text: str) -> int:
-    plain = text.strip().replace(" ", "")
-    match = _DURATION.match(plain)
-    if not match or not plain:
-        raise ValueError(f"{text[:40]!r} is not a duration")
-    days, hours, minutes, seconds = (int(digits or 0) for digits in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -29,6 +29,12 @@ DEPTH_MAX = 40
 NODES_MAX = 20_000
 INTEGER_MAX = 2**53
 SYNTAX_HINT = "`mz help MZ2003` lists the usual causes"
+SYNTAX_HINTS = {
+    "'\\t'": "indent with spaces; YAML allows no tabs there",
+    "mapping values are not allowed": "put quotes around a text that holds `: `",
+    "single document": "keep one document; remove the second `---`",
+}
+"""By a part of the parser's message."""
 SURROGATE = re.compile("[\ud800-\udfff]")
 TAG_HINT = "remove the tag; texts, numbers, true, false, lists and mappings need none"
 
@@ -251,30 +257,12 @@ def _location(name: str, mark: yaml.Mark) -> SourceLocation:
 
 def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> Diagnostic:
     if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
-        return Diagnostic(
-            code="MZ2003",
-            message=f"not YAML: {_problem_text(error)}",
-            hint=_syntax_hint(error),
-            location=_location(name, mark),
-        )
+        problem = ": ".join(part for part in (error.context, error.problem) if part)
+        hint = next((hint for part, hint in SYNTAX_HINTS.items() if part in problem), SYNTAX_HINT)
+        return Diagnostic(code="MZ2003", message=f"not YAML: {problem}", hint=hint, location=_location(name, mark))
     if isinstance(error, yaml.reader.ReaderError):
         before = text[: error.position].rsplit("\n", 1)
         location = SourceLocation(name, text.count("\n", 0, error.position) + 1, len(before[-1]) + 1)
         message = f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed"
         return Diagnostic(code="MZ2003", message=message, hint="remove it", location=location)
     return Diagnostic(code="MZ2003", message=f"not YAML: {error}", hint=SYNTAX_HINT, location=SourceLocation(name))
-
-
-def _problem_text(error: yaml.MarkedYAMLError) -> str:
-    return ": ".join(part for part in (error.context, error.problem) if part)
-
-
-def _syntax_hint(error: yaml.MarkedYAMLError) -> str:
-    problem = _problem_text(error)
-    if "'\\t'" in problem:
-        return "indent with spaces; YAML allows no tabs there"
-    if "mapping values are not allowed" in problem:
-        return "put quotes around a text that holds `: `"
-    if "single document" in problem:
-        return "keep one document; remove the second `---`"
-    return SYNTAX_HINT

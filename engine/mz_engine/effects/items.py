@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -37,8 +36,11 @@ def create_items(action: CreateItems, context: StepContext) -> Effect:
         if (same := existing.get(comparable_text(title))) is not None:
             duplicates[unit.id] = same
             continue
-        others = {name: value for name, value in entry.fields.items() if name not in (names.id, "title")}
-        body = _body({name: value for name, value in others.items() if name != names.depends_on})
+        body = "\n\n".join(
+            f"## {name.replace('_', ' ').capitalize()}\n\n{_text(value)}"
+            for name, value in entry.fields.items()
+            if value and name not in (names.id, "title", names.depends_on)
+        )
         listed = ListedItem(id=unit.id, title=title, body=body, depends_on=unit.depends_on)
         item = listed_item(listed, action.artifact, order, entry.line or 1)
         clean, result = screen_item(item, context.pins.config.injection_screen)
@@ -76,14 +78,8 @@ def input_items(context: StepContext) -> Steps[tuple[ItemData, ...]]:
     return tuple(items)
 
 
-def _body(fields: Mapping[str, Any]) -> str:
-    """Return the fields of an entry as Markdown: a heading each, lists as lists."""
-    return "\n\n".join(
-        f"## {name.replace('_', ' ').capitalize()}\n\n{_text(value)}" for name, value in fields.items() if value
-    )
-
-
 def _text(value: Any) -> str:
+    """Return the value of a field as Markdown."""
     if isinstance(value, list):
         return "\n".join(f"- {_text(entry)}" for entry in value)
     if isinstance(value, dict) and value.keys() == {"id", "text"}:

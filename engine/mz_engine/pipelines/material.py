@@ -59,9 +59,9 @@ def check_template(file: str, name: str, text: str, template_names: Collection[s
     unknown += [(name, "there is no template", sorted(template_names)) for name in sorted(references)]
     for name, problem, candidates in unknown:
         message, hint = f"{problem} `{name[:80]}`", did_you_mean(name, candidates)
-        yield Diagnostic(
-            code="MZ3017", message=message, hint=hint, location=SourceLocation(file, find_line(text, name))
-        )
+        match = re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text)
+        location = SourceLocation(file, text.count("\n", 0, match.start()) + 1 if match else None)
+        yield Diagnostic(code="MZ3017", message=message, hint=hint, location=location)
 
 
 def check_edits(pipeline: Pipeline, edits: Mapping[str, Edit], templates: Collection[str]) -> Iterator[LintFinding]:
@@ -136,12 +136,6 @@ def _blocks_and_parent(name: str, text: str) -> tuple[tuple[nodes.Block, ...], s
         return (), ""
     parent = next((node.template for node in tree.find_all(nodes.Extends)), None)
     return tuple(tree.find_all(nodes.Block)), str(parent.value) if isinstance(parent, nodes.Const) else ""
-
-
-def find_line(text: str, word: str) -> int | None:
-    """Return the first line that contains the word; None if none does."""
-    match = re.search(rf"(?<![\w.]){re.escape(word)}(?!\w)", text)
-    return text.count("\n", 0, match.start()) + 1 if match else None
 
 
 def read_rules(document: YamlDocument, name: str, shared: Mapping[str, dict[str, Any]]) -> RuleSet:

@@ -191,8 +191,10 @@ def _table_card(provider: Provider, info: ModelInfo, at: datetime, tier: str) ->
     if variants or not tier:
         return _to_card(prices)
     has_half_price = tier == BATCH and provider.id in HALF_PRICE_BATCH_PROVIDERS
-    standard = _to_card(prices) if has_half_price else None
-    return None if standard is None else half_price(standard)
+    if not has_half_price or (standard := _to_card(prices)) is None:
+        return None
+    rates = ((name, getattr(standard, name) or ()) for name in RateCard.__struct_fields__)
+    return RateCard(**{name: tuple((above, price // 2) for above, price in rate) or None for name, rate in rates})
 
 
 def _to_card(prices: ModelPrice) -> RateCard | None:
@@ -283,12 +285,6 @@ def total_input_tokens(usage: Usage) -> int:
 def may_cross_step(card: RateCard, usage: Usage) -> bool:
     """Return True if this is a sum of requests of which some, but not all, may have been above a step."""
     return usage.requests != 1 and any(total_input_tokens(usage) > above for above in card.step_sizes)
-
-
-def half_price(card: RateCard) -> RateCard:
-    """Return the card with all prices halved."""
-    rates = ((name, getattr(card, name) or ()) for name in RateCard.__struct_fields__)
-    return RateCard(**{name: tuple((above, price // 2) for above, price in rate) or None for name, rate in rates})
 
 
 def writes_as_5m(usage: Usage) -> Usage:

@@ -201,7 +201,12 @@ def make_plan(
     unseen = unseen_changes(root, config, environment)
     warnings = (*warnings, *gaps, *unseen, *weak_isolation(), *intake.warnings)
     reject_own_ids(pins, items)
-    integration = unfinished.started.integration if unfinished and unfinished.started else new_integration(pins)
+    if unfinished and unfinished.started:
+        integration = unfinished.started.integration
+    else:
+        now = time.strftime("%Y-%m-%d-%H-%M-%S", time.gmtime())
+        name = pins.config.integration or pins.pipeline.integration
+        integration = name.replace("{time}", now) if pins.pipeline.integration else ""
     reject_used_names(root, pins, "" if unfinished else integration, environment)
     return RunPlan(
         pins=pins,
@@ -239,13 +244,6 @@ def reject_used_names(root: Path, pins: Pins, integration: str, environment: Map
         if integration and ref_exists(root, name, environment):
             hint = "set `integration:` in mz.yaml or MZ_INTEGRATION to another name; without, it is made from the time"
             raise MzError("MZ5019", f"the {noun} {name.partition('/')[2]} exists already", hint=hint)
-
-
-def new_integration(pins: Pins) -> str:
-    """Return the name of the integration branch of a new run; empty for a pipeline without one."""
-    name = pins.config.integration or pins.pipeline.integration
-    now = time.strftime("%Y-%m-%d-%H-%M-%S", time.gmtime())
-    return name.replace("{time}", now) if pins.pipeline.integration else ""
 
 
 def _pins_of_unfinished(

@@ -101,7 +101,9 @@ FOLDERS_MAX = 3
 
 def detect(root: Path) -> DetectedProject:
     """Detect tools, branch and remote of the repository at `root`. Only reads; ignores what cannot be read."""
-    stacks = find_stacks(root)
+    candidates = [_node_stack(root), _deno_stack(root), *_target_stacks(root), _ruby_stack(root), _php_stack(root)]
+    candidates += [stack for pattern, stack in tables().stacks.items() if _has_file(root, pattern)]
+    stacks = [stack for stack in (*candidates, _python_stack(root)) if stack is not None]  # The most certain first.
     commands = {name: line for stack in reversed(stacks) for name, line in stack.commands.items()}
     remotes = _git(root, "remote").split()
     remote = PullRequests().remote if PullRequests().remote in remotes else next(iter(remotes), None)
@@ -141,14 +143,6 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 # stacks ---------------------------------------------------------------------------------------------------------------
-def find_stacks(root: Path) -> tuple[Stack, ...]:
-    """Return the detected stacks, the most certain first; several may define the same command."""
-    stacks = [_node_stack(root), _deno_stack(root), *_target_stacks(root), _ruby_stack(root), _php_stack(root)]
-    stacks += [stack for pattern, stack in tables().stacks.items() if _has_file(root, pattern)]
-    stacks.append(_python_stack(root))
-    return tuple(stack for stack in stacks if stack is not None)
-
-
 def _node_stack(root: Path) -> Stack | None:
     package = _read_table(root, "package.json")
     if package is None:

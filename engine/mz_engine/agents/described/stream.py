@@ -64,10 +64,14 @@ def read_output(
     end = records.StreamEnd(
         status="success" if ending == "success" else "error", reported_nanousd=_nanousd(events, output)
     )
+    # The first lines come from the program, not from its model.
+    first_lines = islice(_short_lines(stdout), VERSION_LINES_MAX if output.version_pattern else 0)
+    groups = (regex.first_group(output.version_pattern, line) for line in first_lines)
+    versions = (group for group in groups if group is not None)
     call_output = CallOutput(
         undecodable_lines=undecodable_lines,
         session=session_id(_last_value(events, output.session)),
-        version=string(_last_value(events, output.version)) or _find_version(stdout, output),
+        version=string(_last_value(events, output.version)) or next(versions, ""),
         texts=[text],
         requests={str(number): request for number, request in enumerate(usage)},
         ends=[end],
@@ -170,13 +174,6 @@ def remove_matches(text: str, expressions: tuple[str, ...]) -> str:
     lines = text.split("\n")
     shortened = (regex.remove_matches(expressions, line) if len(line) <= LINE_CHARS_MAX else line for line in lines)
     return "\n".join(short for line, short in zip(lines, shortened, strict=True) if short or not line)
-
-
-def _find_version(stdout: str, output: OutputFormat) -> str:
-    """Find the version in the first lines, which come from the program and not from its model."""
-    lines = islice(_short_lines(stdout), VERSION_LINES_MAX if output.version_pattern else 0)
-    versions = (regex.first_group(output.version_pattern, line) for line in lines)
-    return next((version for version in versions if version is not None), "")
 
 
 def _ending(

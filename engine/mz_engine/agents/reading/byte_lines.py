@@ -66,8 +66,9 @@ def pieces(file: BinaryIO, offset_start: int = 0, line_bytes_max: int = LINE_BYT
             is_complete, too_long = line.endswith(b"\n"), False
             end += len(line)
             if len(line) > line_bytes_max and not is_complete:
-                skipped, is_complete = _skip_line(file)
-                end, line, too_long = end + skipped, b"", True
+                line, too_long = b"", True
+                while not is_complete and (part := file.readline(CHUNK_BYTES)):
+                    end, is_complete = end + len(part), part.endswith(b"\n")
         except BROKEN:
             yield Piece(data=b"", offset_end=end, is_complete=False)
             return
@@ -76,16 +77,6 @@ def pieces(file: BinaryIO, offset_start: int = 0, line_bytes_max: int = LINE_BYT
         if first:
             line, first = line.removeprefix(codecs.BOM_UTF8), False
         yield Piece(data=line.rstrip(b"\r\n"), offset_end=end, is_complete=is_complete, too_long=too_long)
-
-
-def _skip_line(file: BinaryIO) -> tuple[int, bool]:
-    """Skip to the next line; return the number of bytes, and True if there was a line end."""
-    skipped = 0
-    while part := file.readline(CHUNK_BYTES):
-        skipped += len(part)
-        if part.endswith(b"\n"):
-            return skipped, True
-    return skipped, False
 
 
 class _Utf16AsUtf8(io.RawIOBase):
