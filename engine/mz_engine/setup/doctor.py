@@ -155,27 +155,8 @@ def run_checks(options: DoctorOptions) -> DoctorReport:
     if root:
         with suppress(MzError):
             loaded = load_config(root, environment, {})
-    checks = _run_all(_machine_checks(options, root or options.directory))
-    settings, chosen = (loaded.config, loaded.config.agent) if loaded else (DEFAULTS, None)
-    checks += agent_checks(environment, chosen, settings)
-    checks += _run_all({"repository": lambda: repository_check(options)})
-    if root:
-        checks += _run_all({"settings": lambda: settings_check(loaded or load_config(root, environment, {}))})
-    if root and loaded:
-        checks += _run_all(_project_checks(options, root, loaded))
-    return DoctorReport(root=root, checks=tuple(checks))
-
-
-def overall_status(checks: Iterable[DoctorCheck]) -> CheckStatus:
-    """Return `fail` if any check failed, else `warn` if any warned, else `ok`."""
-    statuses = {check.status for check in checks}
-    return next((status for status in (CheckStatus.FAIL, CheckStatus.WARN) if status in statuses), CheckStatus.OK)
-
-
-def _machine_checks(options: DoctorOptions, directory: Path) -> dict[str, CheckFunction]:
-    environment = options.environment
-    identity = ("-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT")
-    return {
+    directory, identity = root or options.directory, ("-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT")
+    machine_checks: dict[str, CheckFunction] = {
         "python": lambda: ok(f"{format_version(sys.version_info[:3])}, {sys.executable}"),
         "git": lambda: git_check(repository.output_as_user(directory, environment, "version")),
         "git-identity": lambda: identity_check(repository.output_as_user(directory, environment, *identity)),
@@ -185,42 +166,50 @@ def _machine_checks(options: DoctorOptions, directory: Path) -> dict[str, CheckF
         "prices": lambda: price_table_check(options.now_seconds),
         "own-prices": lambda: own_prices_check(environment),
     }
+    settings, chosen = (loaded.config, loaded.config.agent) if loaded else (DEFAULTS, None)
+    checks = [*_run_all(machine_checks), *agent_checks(environment, chosen, settings)]
+    checks += _run_all({"repository": lambda: repository_check(options)})
+    if root:
+        checks += _run_all({"settings": lambda: settings_check(loaded or load_config(root, environment, {}))})
+    if root and loaded:
+        delivers = settings.pull_requests.strategy != "none"
+        project_checks: dict[str, CheckFunction] = {
+            "base": lambda: base_check(root, settings, environment),
+            "budget": lambda: budget_check(settings, environment, options.now_seconds),
+            "log": lambda: log_check(root),
+            "pipeline": lambda: pipeline_check(root, loaded),
+            "models": lambda: warn_of(plan.unknown_models(settings, plan.price_lookup(settings, environment))),
+            "backlog": lambda: backlog_check(root, settings, environment),
+            "commands": lambda: commands_check(root, settings, environment),
+            "content": lambda: content_check(root, settings, environment),
+            "run-commands": lambda: run_commands_check(root, loaded, environment) if options.run_commands else None,
+            "editor-schema": lambda: editor_schema_check(root),
+            "remote": lambda: remote_check(root, settings, environment, options.online) if delivers else None,
+            "gh": lambda: gh_check(root, environment, options.online) if delivers or settings.tracker else None,
+        }
+        checks += _run_all(project_checks)
+    return DoctorReport(root=root, checks=tuple(checks))
 
 
-def _project_checks(options: DoctorOptions, root: Path, loaded: LoadedConfig) -> dict[str, CheckFunction]:
-    environment, config = options.environment, loaded.config
-    delivers = config.pull_requests.strategy != "none"
-    return {
-        "base": lambda: base_check(root, config, environment),
-        "budget": lambda: budget_check(config, environment, options.now_seconds),
-        "log": lambda: log_check(root),
-        "pipeline": lambda: pipeline_check(root, loaded),
-        "models": lambda: warn_of(plan.unknown_models(config, plan.price_lookup(config, environment))),
-        "backlog": lambda: backlog_check(root, config, environment),
-        "commands": lambda: commands_check(root, config, environment),
-        "content": lambda: content_check(root, config, environment),
-        "run-commands": lambda: run_commands_check(root, loaded, environment) if options.run_commands else None,
-        "editor-schema": lambda: editor_schema_check(root),
-        "remote": lambda: remote_check(root, config, environment, options.online) if delivers else None,
-        "gh": lambda: gh_check(root, environment, options.online) if delivers or config.tracker else None,
-    }
+def overall_status(checks: Iterable[DoctorCheck]) -> CheckStatus:
+    """Return `fail` if any check failed, else `warn` if any warned, else `ok`."""
+    statuses = {check.status for check in checks}
+    return next((status for status in (CheckStatus.FAIL, CheckStatus.WARN) if status in statuses), CheckStatus.OK)
 
 
-def _run_all(checks: Mapping[str, CheckFunction]) -> list[DoctorCheck]:
-    results = {name: _run_check(check) for name, check in checks.items()}
-    return [replace(result, name=name) for name, result in results.items() if result]
-
-
-def _run_check(check: CheckFunction) -> DoctorCheck | None:
-    try:
-        return check()
-    except MzError as error:
-        return fail_with_error(error, "`mz config validate` shows all errors")
-    except RepositoryUnusable as error:
-        message, _, hint = str(error).partition("; ")
-        return fail(message, hint)
-    except (OSError, RemoteError) as error:
-        return warn(f"the check could not run: {error}")
+def _run_all(checks: Mapping[str, CheckFunction]) -> Iterator[DoctorCheck]:
+    for name, check in checks.items():
+        try:
+            result = check()
+        except MzError as error:
+            result = fail_with_error(error, "`mz config validate` shows all errors")
+        except RepositoryUnusable as error:
+            message, _, hint = str(error).partition("; ")
+            result = fail(message, hint)
+        except (OSError, RemoteError) as error:
+            result = warn(f"the check could not run: {error}")
+        if result:
+            yield replace(result, name=name)
 
 
 # the machine, from versions and sizes ---------------------------------------------------------------------------------
