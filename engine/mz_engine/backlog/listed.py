@@ -8,7 +8,7 @@ comments are left out, since nobody sees them who reads the issue.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -134,17 +134,6 @@ def issue_of(source: str) -> str:
 
 
 def _checked(items: list[BacklogItem], errors: list[Diagnostic]) -> tuple[BacklogItem, ...]:
-    errors += _wrong_ids(items)
-    links: dict[str, dict[str, SourceLocation]] = {
-        item.id: dict.fromkeys(item.depends_on, SourceLocation(item.file, item.line)) for item in items
-    }
-    errors += check_dependencies(links, complete=not errors)
-    if errors:
-        raise MzError.from_diagnostics(errors)
-    return tuple(items)
-
-
-def _wrong_ids(items: list[BacklogItem]) -> Iterator[Diagnostic]:
     lines: dict[str, int] = {}
     for item in items:
         location = SourceLocation(item.file, item.line)
@@ -152,12 +141,20 @@ def _wrong_ids(items: list[BacklogItem]) -> Iterator[Diagnostic]:
             parse_name(item.id)
         except InvalidName as error:
             hint = f"for example `{proposed_id(item.id or item.title)}`"
-            yield Diagnostic(code="MZ4003", message=str(error), hint=hint, location=location)
+            errors.append(Diagnostic(code="MZ4003", message=str(error), hint=hint, location=location))
         if not item.title:
-            yield Diagnostic(code="MZ4002", message=f"`{item.id[:80]}` has no title", location=location)
+            errors.append(Diagnostic(code="MZ4002", message=f"`{item.id[:80]}` has no title", location=location))
         if (first := lines.setdefault(item.id.lower(), item.line)) != item.line:
             message = f"duplicate id: line {first} has `{item.id[:80]}` already; ids must differ in more than case"
-            yield Diagnostic(code="MZ4004", message=message, hint="change one of the two ids", location=location)
+            hint = "change one of the two ids"
+            errors.append(Diagnostic(code="MZ4004", message=message, hint=hint, location=location))
+    links: dict[str, dict[str, SourceLocation]] = {
+        item.id: dict.fromkeys(item.depends_on, SourceLocation(item.file, item.line)) for item in items
+    }
+    errors += check_dependencies(links, complete=not errors)
+    if errors:
+        raise MzError.from_diagnostics(errors)
+    return tuple(items)
 
 
 def listed_item(listed: ListedItem, file: str, order: int, line: int = 1, body_line: int | None = None) -> BacklogItem:

@@ -203,13 +203,16 @@ class _BacklogReader:
         return first is None
 
     def read_meta_line(self, feature: _Feature, match: re.Match[str], line: int) -> None:
-        key, value, column = match[1].lower(), match[2], match.start(2) + 1
+        key, value, at = match[1].lower(), match[2], match.start(2)
         if key == "priority":
             self.set_priority(feature, value.strip(), line, _start_column(match, 2))
         elif key != "labels":
-            for word, at in _split_commas(value):
-                if word.lower() not in NO_DEPENDENCIES:
-                    feature.links.setdefault(word, SourceLocation(self.name, line, column + at))
+            for part in value.split(","):
+                column = at + len(part) - len(part.lstrip(" \t`")) + 1
+                word = strip_controls(part).strip(" \t`")
+                if word and word.lower() not in NO_DEPENDENCIES:
+                    feature.links.setdefault(word, SourceLocation(self.name, line, column))
+                at += len(part) + 1
 
     def report_similar_key(self, feature: _Feature, line: Line) -> bool:
         """Report a line above the body whose key is similar to a known one; any other line is text."""
@@ -313,13 +316,3 @@ def _strip_closing_marks(title: str) -> str:
 def _start_column(match: re.Match[str], group: int) -> int:
     """Return the column, from 1, where the trimmed text of a group begins; its end if there is none."""
     return match.end(group) - len(match[group].lstrip()) + 1
-
-
-def _split_commas(value: str) -> Iterator[tuple[str, int]]:
-    """Yield the values between commas, without blanks and code marks, and the offset of each."""
-    at = 0
-    for part in value.split(","):
-        word = strip_controls(part).strip(" \t`")
-        if word:
-            yield word, at + len(part) - len(part.lstrip(" \t`"))
-        at += len(part) + 1

@@ -103,15 +103,6 @@ DescriptionError = tuple[KeyPath, str]
 
 def description_errors(description: AgentDescription) -> Iterator[DescriptionError]:
     """Yield all errors of a description; none if it is usable."""
-    yield from _check_command(description)
-    yield from _check_arguments(description)
-    yield from _check_environment(description)
-    yield from _check_output(description)
-    yield from _check_ends(description)
-    yield from _check_expressions(description)
-
-
-def _check_command(description: AgentDescription) -> Iterator[DescriptionError]:
     if not description.command:
         yield ("command",), "it names no program"
     elif not PROGRAM.match(description.command[0]):
@@ -124,6 +115,21 @@ def _check_command(description: AgentDescription) -> Iterator[DescriptionError]:
         yield ("version", 0), f"{description.version[0][:80]!r} is not the name of a program on PATH"
     if MODEL in "\0".join(description.command) and not description.models.mid:
         yield ("models",), "the command names {model}, and there is no model for the tier `mid`"
+    yield from _check_arguments(description)
+    for name, value in description.environment.items():
+        route = ("environment", name)
+        if name.startswith("MZ_"):
+            yield route, f"{name} is reserved for mz"
+        elif SECRET.search(name) and value:
+            yield route, f"{name} looks like a secret; do not store it in a file, name it under `passes` instead"
+        if "\0" in value:
+            yield route, "a value cannot hold a NUL"
+    for at, name in enumerate(description.login.variables):
+        if name not in description.passes:
+            yield ("login", "variables", at), f"{name} is not under `passes`, so the program would not see it"
+    yield from _check_output(description)
+    yield from _check_ends(description)
+    yield from _check_expressions(description)
 
 
 def _check_arguments(description: AgentDescription) -> Iterator[DescriptionError]:
@@ -156,20 +162,6 @@ def _unknown_placeholder(placeholder: str, allowed: tuple[str, ...]) -> str:
             "on standard input; pass /dev/stdin to a program that needs a file"
         )
     return f"{placeholder} is not a placeholder here; valid: {', '.join(allowed) or 'none'}"
-
-
-def _check_environment(description: AgentDescription) -> Iterator[DescriptionError]:
-    for name, value in description.environment.items():
-        route = ("environment", name)
-        if name.startswith("MZ_"):
-            yield route, f"{name} is reserved for mz"
-        elif SECRET.search(name) and value:
-            yield route, f"{name} looks like a secret; do not store it in a file, name it under `passes` instead"
-        if "\0" in value:
-            yield route, "a value cannot hold a NUL"
-    for at, name in enumerate(description.login.variables):
-        if name not in description.passes:
-            yield ("login", "variables", at), f"{name} is not under `passes`, so the program would not see it"
 
 
 def _check_output(description: AgentDescription) -> Iterator[DescriptionError]:

@@ -24,7 +24,7 @@ from mz_projections.feature.state import InPhase
 
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action, Intent, Work
-from mz_engine.effects import call, delivery, items, refs, validation, workspace
+from mz_engine.effects import call, delivery, items, validation, workspace
 from mz_engine.effects.steps import Effect, StepContext, Steps, emit, get_reports, put_blob
 
 WORK: Mapping[Work, Callable[[StepContext], Effect]] = {
@@ -42,9 +42,9 @@ STEPS: Mapping[str, Callable[[StepContext], Effect]] = {
     "merge_base": delivery.merge_base,
     "push": delivery.push_branch,
     "open_pr": delivery.open_pull_request,
-    "merge": refs.merge_branch,
-    "close_branch": partial(refs.close_branches, step="close_branch"),
-    "close_branches": partial(refs.close_branches, step="close_branches"),
+    "merge": delivery.merge_branch,
+    "close_branch": partial(delivery.close_branches, step="close_branch"),
+    "close_branches": partial(delivery.close_branches, step="close_branches"),
 }
 """Effects of the delivery steps; all others are tags."""
 
@@ -56,7 +56,7 @@ def effect_of(action: Action, context: StepContext) -> Effect:
         case Work():
             return WORK[action](context)
         case act.Deliver(step=step):
-            effect = STEPS[step](context) if step in STEPS else refs.make_tag(context, step)
+            effect = STEPS[step](context) if step in STEPS else delivery.make_tag(context, step)
             return delivery.deliver(context.key(step), effect)
         case act.ClaimFiles():
             return _request_claim(action)
@@ -102,9 +102,9 @@ def reconcile_intent(intent: Intent, context: StepContext) -> Effect:
         case PullRequestRequested():
             return delivery.deliver(intent.key, delivery.reconcile_pull_request(intent, context))
         case MergeRequested():
-            return delivery.deliver(intent.key, refs.reconcile_merge(intent, context))
+            return delivery.deliver(intent.key, delivery.reconcile_merge(intent, context))
         case TagRequested():
-            return delivery.deliver(intent.key, refs.reconcile_tag(intent))
+            return delivery.deliver(intent.key, delivery.reconcile_tag(intent))
         case _:
             assert_never(intent)
 

@@ -117,7 +117,14 @@ def load_sources(
     """Load pipeline and backlog; check agents, base and prices. Without `needs_backlog` the default backlog may be
     missing. Raises MzError with everything that is wrong."""
     config, items, lists_own_items = loaded.config, None, False
-    errors = [*loaded.unknown_agents(), *_unknown_base(root, loaded, environment)]
+    errors = [*loaded.unknown_agents()]
+    try:
+        if config.base is not None:
+            branch_commit(root, config.base, environment)
+    except RepositoryUnusable as error:
+        message, _, hint = str(error).partition("; ")
+        if error.code == "no-base":
+            errors += loaded.with_location("base", MzError("MZ2013", f"`base`: {message}", hint=hint)).diagnostics
     errors += loaded.unknown_tracker(root, environment)
     warnings = list(loaded.warnings)
     try:
@@ -141,16 +148,6 @@ def load_sources(
     if errors:
         raise MzError.from_diagnostics((*errors, *loaded.warnings))
     return PlanSources(material, pipeline, items, tuple(warnings))
-
-
-def _unknown_base(root: Path, loaded: LoadedConfig, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
-    try:
-        if loaded.config.base is not None:
-            branch_commit(root, loaded.config.base, environment)
-    except RepositoryUnusable as error:
-        message, _, hint = str(error).partition("; ")
-        if error.code == "no-base":
-            yield from loaded.with_location("base", MzError("MZ2013", f"`base`: {message}", hint=hint)).diagnostics
 
 
 def _unmergeable_base(

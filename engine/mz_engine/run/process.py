@@ -238,18 +238,15 @@ class RunProcess:
             )
             hint += f"; or `mz cancel {started.run}`"
             raise MzError("MZ5021", f"{started.integration} {state} what run {started.run} merged", hint=hint)
-        if not self._is_merging(coordinator, started.integration):
-            coordinator.append((BranchAdopted(branch=started.integration, commit=now),))
-
-    def _is_merging(self, coordinator: Coordinator, branch: str) -> bool:
-        """Return True if a killed process did not record the outcome of a merge into the branch."""
-        return any(
-            event.branch == branch
+        merges = (  # Of which a killed process did not record the outcome.
+            recorded.event
             for feature, track in coordinator.state.tracks.items()
             if track.admitted and not track.has_ended
             for recorded in deque(self.store.read(feature_stream(coordinator.run, feature)), maxlen=1)
-            if isinstance(event := recorded.event, MergeRequested)
+            if isinstance(recorded.event, MergeRequested)
         )
+        if all(merge.branch != started.integration for merge in merges):
+            coordinator.append((BranchAdopted(branch=started.integration, commit=now),))
 
     def allow_cycles(self, cycles: int) -> None:
         """Record that the run may go through so many more cycles. Raises MzError (MZ1002) if it has none."""

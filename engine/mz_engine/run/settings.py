@@ -90,7 +90,12 @@ def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, 
     known_settings = list_settings(SETTINGS_TYPE)
     warnings = tuple(_near_misses(environment, known_settings))
     try:
-        _reject_wrong_names(root)
+        for name in WRONG_NAMES:  # They would be ignored silently.
+            if os.path.lexists(root / name):
+                both = os.path.lexists(root / FILE_NAME)
+                message = f"both {FILE_NAME} and {name} exist" if both else f"settings in {name} are not read"
+                hint = f"merge the settings into {FILE_NAME} and remove {name}" if both else f"rename it to {FILE_NAME}"
+                raise MzError("MZ2014", message, hint=hint, location=SourceLocation(name))
         document = parse_yaml(_read_if_exists(root, FILE_NAME), FILE_NAME)
         overrides = dict(_overrides(environment, flags, known_settings))
         merged, settings = _merge(document, overrides, known_settings)
@@ -135,16 +140,6 @@ def kept_settings(run: str, kept: Config, loaded: LoadedConfig, own: tuple[str, 
 
 def _read_if_exists(root: Path, name: str) -> str:
     return read_text(root / name, name) if os.path.lexists(root / name) else ""
-
-
-def _reject_wrong_names(root: Path) -> None:
-    """Reject files with a similar name, which would be ignored silently."""
-    for name in WRONG_NAMES:
-        if os.path.lexists(root / name):
-            both = os.path.lexists(root / FILE_NAME)
-            message = f"both {FILE_NAME} and {name} exist" if both else f"settings in {name} are not read"
-            hint = f"merge the settings into {FILE_NAME} and remove {name}" if both else f"rename it to {FILE_NAME}"
-            raise MzError("MZ2014", message, hint=hint, location=SourceLocation(name))
 
 
 def _overrides(

@@ -109,7 +109,20 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, Failure):
         return error
     if isinstance(error, anthropic.APIStatusError):
-        return _status_failure(error)
+        headers, kind = error.response.headers, error.type or UNKNOWN_KIND
+        status = error.status_code if error.status_code != 200 else STATUS_BY_STREAM_ERROR.get(kind)
+        should_retry = headers.get("x-should-retry")
+        retryable = should_retry == "true" or (
+            should_retry != "false" and status is not None and (status in RETRYABLE_STATUSES or status >= 500)
+        )
+        return Failure(
+            kind,
+            error.api_message or error.message,
+            status=status,
+            wait_seconds=retry_after_seconds(headers),
+            request_id=error.request_id,
+            retryable=retryable,
+        )
     if isinstance(error, anthropic.APITimeoutError | httpx2.TimeoutException):
         return Failure("connection_error", f"request timed out: {_error_text(error)}", retryable=True)
     if isinstance(error.__cause__ or error, httpx2.UnsupportedProtocol | httpx2.InvalidURL):
@@ -129,24 +142,6 @@ def _error_text(error: BaseException) -> str:
         if candidate is not None and str(candidate).strip():
             return str(candidate).strip()
     return type(error).__name__
-
-
-def _status_failure(error: anthropic.APIStatusError) -> Failure:
-    headers = error.response.headers
-    kind = error.type or UNKNOWN_KIND
-    status = error.status_code if error.status_code != 200 else STATUS_BY_STREAM_ERROR.get(kind)
-    should_retry = headers.get("x-should-retry")
-    retryable = should_retry == "true" or (
-        should_retry != "false" and status is not None and (status in RETRYABLE_STATUSES or status >= 500)
-    )
-    return Failure(
-        kind,
-        error.api_message or error.message,
-        status=status,
-        wait_seconds=retry_after_seconds(headers),
-        request_id=error.request_id,
-        retryable=retryable,
-    )
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:

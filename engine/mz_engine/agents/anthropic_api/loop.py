@@ -140,13 +140,19 @@ class Loop(msgspec.Struct, kw_only=True):
             if content:
                 messages.append({"role": "assistant", "content": content})
             uses = [block for block in content if block.get("type") == "tool_use"]
-            self._check_stop_reason(reply.stop_reason, uses)
+            stop, malformed = reply.stop_reason, "empty or malformed response: "
+            if stop in UNFINISHED:
+                raise Failure(str(stop), UNFINISHED[str(stop)])
+            if stop == "tool_use" and not uses:
+                raise Failure("malformed_response", f"{malformed}tools are asked for, and none is named")
+            if stop not in ("tool_use", "pause_turn", *FINISHED):
+                raise Failure("malformed_response", f"{malformed}the model stopped for {stop!r}")
             if uses:
                 messages.append({"role": "user", "content": [self._run_tool(use) for use in uses]})
             self._save(messages)
-            if not uses and reply.stop_reason in FINISHED:
+            if not uses and stop in FINISHED:
                 texts = (str(block.get("text", "")) for block in content if block.get("type") == "text")
-                return "\n".join(texts), str(reply.stop_reason)
+                return "\n".join(texts), str(stop)
         raise Failure("max_turns", f"the model had not finished after {self.options.turns_max} requests")
 
     def count(self, prompt: str) -> int:
@@ -199,15 +205,6 @@ class Loop(msgspec.Struct, kw_only=True):
         self.writer.write_event("request", **fields)
 
     # the reply --------------------------------------------------------------------------------------------------------
-    def _check_stop_reason(self, stop: str | None, uses: list[Block]) -> None:
-        """Raise Failure if the loop cannot continue after this stop reason."""
-        if stop in UNFINISHED:
-            raise Failure(str(stop), UNFINISHED[str(stop)])
-        if stop == "tool_use" and not uses:
-            raise Failure("malformed_response", "empty or malformed response: tools are asked for, and none is named")
-        if stop not in ("tool_use", "pause_turn", *FINISHED):
-            raise Failure("malformed_response", f"empty or malformed response: the model stopped for {stop!r}")
-
     def _run_tool(self, use: Block) -> Block:
         """Run one tool call; return the result block for the model."""
         name, tool_input = str(use.get("name", "")), use.get("input")

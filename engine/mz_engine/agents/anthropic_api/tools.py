@@ -81,15 +81,25 @@ class Sandbox:
         return file
 
     def files(self, below: str, pattern: str) -> list[str]:
-        """Return the names of matching files under a directory, sorted. Raises ToolError."""
+        """Return the names of matching files under a directory that git tracks or would add, sorted. Raises
+        ToolError."""
         top = self.resolve(below)
         if not top.is_dir():
             raise ToolError(f"{below} is no directory")
         if pattern and not is_pattern(pattern):
             raise ToolError(f"{pattern[:200]!r} is no pattern as in .gitignore")
+        command = ("git", "-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        try:
+            result = subprocess.run(
+                command, cwd=self.root, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIST_SECONDS, check=True
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ToolError(f"the files cannot be listed: {error}") from None
+        names = dict.fromkeys(result.stdout.decode("utf-8", "surrogateescape").split("\0"))
+        existing = [name for name in names if name and os.path.lexists(self.root / name)][:FILES_MAX]
         prefix = "" if top == self.root else self.relative_name(top) + "/"
-        names = (name for name in self._all_files() if name.startswith(prefix))
-        return sorted(name for name in names if not pattern or matches((pattern,), name))
+        inside = (name for name in existing if name.startswith(prefix))
+        return sorted(name for name in inside if not pattern or matches((pattern,), name))
 
     def read_bytes(self, name: str) -> bytes:
         """Read a complete file. Raises ToolError."""
@@ -108,18 +118,6 @@ class Sandbox:
                 file.flush()
             except OSError as error:
                 raise ToolError(f"{name}: {error.strerror or error}") from None
-
-    def _all_files(self) -> list[str]:
-        """Return the existing files that git tracks or would add. Raises ToolError."""
-        command = ("git", "-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-        try:
-            result = subprocess.run(
-                command, cwd=self.root, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIST_SECONDS, check=True
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise ToolError(f"the files cannot be listed: {error}") from None
-        names = dict.fromkeys(result.stdout.decode("utf-8", "surrogateescape").split("\0"))
-        return [name for name in names if name and os.path.lexists(self.root / name)][:FILES_MAX]
 
 
 FilePath = Annotated[str, msgspec.Meta(description="Path of the file, relative to the working directory.")]

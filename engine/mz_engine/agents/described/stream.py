@@ -221,7 +221,11 @@ def usage_of(
         return tuple(usages)
     newest = {usage.model: usage for usage in usages}
     if selector.counts == "session":
-        newest = {name: _usage_since(usage, earlier) for name, usage in newest.items()}
+        before = sum_by_model(earlier)
+        for name, usage in newest.items():
+            added = usage_since(usage, before[name]) if name in before else usage
+            # If numbers fell, it is not the session we took it for: count too much rather than nothing.
+            newest[name] = usage if added is None else limit_parts(added)
     return tuple(usage for usage in newest.values() if usage.input or usage.output)
 
 
@@ -245,13 +249,6 @@ def _object_usage(event: Json, selector: UsageSelector, model: str) -> Usage | N
         reasoning=reasoning,
         requests=1 if selector.counts == "request" else None,
     )
-
-
-def _usage_since(total: Usage, earlier: tuple[Usage, ...]) -> Usage:
-    before = sum_by_model(earlier).get(total.model)
-    added = total if before is None else usage_since(total, before)
-    # If numbers fell, it is not the session we took it for: count too much rather than nothing.
-    return total if added is None else limit_parts(added)
 
 
 def _nanousd(events: list[Json], output: OutputFormat) -> int | None:
