@@ -80,12 +80,28 @@ def test_a_run_that_a_person_ends_says_how(cycle: int, over: str, why: str) -> N
 
 
 def test_an_end_that_failed_says_what_to_mend_where() -> None:
-    last = FeatureView(feature="finish-1", status="failed", code="merge_base")
+    last = FeatureView(feature="finish-1", status="failed", code="finish.test", failure=Digest("0"), target="main")
     view = RunView(run="r1", status="idle", base="main", integration="next", closing="finish", features=(last,))
-    ((why, command),) = summary(view)
-    assert why.startswith("finish-1: failed (merge_base), so nothing was merged: commit what is missing to next (")
-    assert "`git switch next`, after a conflict `git merge main`" in why
-    assert command == "mz finish r1"
+    for failed in (last, replace(last, failure=None)):
+        ((why, command),) = summary(replace(view, features=(failed,)))
+        assert why.startswith("finish-1: failed (finish.test)")
+        assert ", so nothing was merged: commit what is missing to next (" in why
+        assert "`git switch next`, after a conflict `git merge main`" in why
+        assert command == "mz finish r1"
+    assert ": Which one?, so" in summary(view)[0][0]
+    later = FeatureView(feature="plan-2", status="done", target="next")
+    view = replace(view, features=(last, later), cycle=1, over="cycles")
+    assert summary(view) == (("1 cycle: no more were allowed", "mz finish r1   (or mz resume r1 --cycles 1)"),)
+
+
+def test_a_run_that_a_person_ends_says_how_beside_what_failed() -> None:
+    failed = FeatureView(feature="t1", status="failed", code="gate", failure=Digest("0"), target="next")
+    view = RunView(run="r1", status="idle", base="main", integration="next", cycle=1, over="cycles", features=(failed,))
+    retry = ("t1: failed (gate): Which one?", "mz retry t1")
+    end = ("1 cycle: no more were allowed", "mz finish r1   (or mz resume r1 --cycles 1)")
+    assert summary(view) == (retry, end)
+    assert summary(view, context(letter("t1", None, kind="retry")))[0][1] == "mz resume r1"
+    assert len(summary(view, context(letter("t1", None, kind="retry")))) == 1
 
 
 # questions ------------------------------------------------------------------------------------------------------------

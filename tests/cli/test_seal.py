@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from mz_events.catalog.run import RunFinished
 
 from tests.cli.damage import Rows, make_anew, tamper
 from tests.cli.drive import Mz
@@ -237,6 +238,14 @@ def test_the_audit_finds_notes(log: StoredRun, mz: Mz) -> None:
         assert mz("seal", run, "--out", "seal.txt").exit == 0
         repo.git("notes", "--ref=refs/notes/mz-seal", "append", "-F", "seal.txt", head)
     assert "63 events, not signed" in mz("audit", RUN).out
+    grown = StoredRun(log.home)
+    grown.to_run(RunFinished())
+    grown.close()
+    assert mz("seal", RUN, "--out", "newer.txt").exit == 0
+    older = repo.git("notes", "--ref=refs/notes/mz-seal", "show", head)
+    (log.home / "both.txt").write_text(f"{(log.home / 'newer.txt').read_text()}\n{older}\n")
+    repo.git("notes", "--ref=refs/notes/mz-seal", "add", "-f", "-F", "both.txt", head)
+    assert "64 events, not signed" in mz("audit", RUN).out, "the newest, wherever it is"
     make_anew(log.home, changed)
     report = msgspec.json.decode(mz("audit", RUN, "--json").out)
     assert (report["verdict"], report["record"]["findings"][0]["kind"]) == ("no", "seal")

@@ -357,6 +357,7 @@ def test_without_gh_it_is_told(desk: Desk) -> None:
     desk.environment["PATH"] = str(desk.root / "bin")
     desk.show()
     assert "`gh` is not installed, or not on PATH" in desk.printed[0]
+    assert "leave out `tracker`" in desk.printed[0]
 
 
 def test_who_may_not_write_opens_each_issue_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,27 +155,18 @@ def pending_actions(view: RunView, context: RunContext) -> tuple[tuple[str, str]
         resumable.insert(0, "no process is running this run; it was interrupted")
     elif view.status in ("stopped", "halted") and not resumable and not any(map(_is_template_broken, view.features)):
         resumable = [f"the run is {view.status}"]
-    elif view.status == "idle" and (view.over or view.integration) and not reasons_by_command:
-        reason, otherwise = _end_of_cycles(view)
-        reasons_by_command[f"mz finish {view.run}{otherwise}"] = [reason]
+    elif view.status == "idle" and (view.over or view.integration) and not resumable:
+        why = (f"{count_noun(view.cycle, 'cycle')}: " if view.cycle else "") + OVER_TEXTS[view.over]
+        if all(command.startswith("mz retry ") for command in reasons_by_command):
+            reasons_by_command[f"mz finish {view.run}   (or {resume} --cycles 1)"] = [why]
     if resumable:
         reasons_by_command[resume] = resumable
     return tuple(("\n".join(limit_lines(reasons)), command) for command, reasons in reasons_by_command.items())
 
 
-def _end_of_cycles(view: RunView) -> tuple[str, str]:
-    """Return why a run rests that a person ends, and what they can do instead."""
-    last = view.features[-1] if view.features else None
-    if view.closing and last is not None and last.status == "failed":
-        target = view.integration or view.base
-        repair = f"commit what is missing to {target} (`git switch {target}`, after a conflict `git merge {view.base}`)"
-        return f"{last.feature}: {status_label(last)}, so nothing was merged: {repair}, then", ""
-    cycles = f"{count_noun(view.cycle, 'cycle')}: " if view.cycle else ""
-    return f"{cycles}{OVER_TEXTS[view.over]}", f"   (or mz resume {view.run} --cycles 1)"
-
-
 def _feature_action(run: RunView, feature: FeatureView, context: RunContext) -> Iterator[tuple[str, str]]:
-    """Yield the reason why the feature needs a person, and the command; nothing if it does not."""
+    """Yield the reason why the feature needs a person, and the command; nothing if it does not, or if it is an end of
+    the run that others follow: one that failed is begun anew, not retried."""
     reason, resume = f"{feature.feature}: {status_label(feature)}", f"mz resume {run.run}"
     message = context.pending_message(feature)
     if message is not None:
@@ -187,6 +178,11 @@ def _feature_action(run: RunView, feature: FeatureView, context: RunContext) -> 
         phase = f" in {question.phase}{'/' if question.unit else ''}{question.unit}" if question.phase else ""
         answers = f"{show_command}\n  {likeliest}   (or {', or '.join(others)})"
         yield f"{reason}{phase}{_detail_suffix(question.detail, context)}", answers
+    elif feature.status == "failed" and run.closing and run.integration and run.base == feature.target:
+        repair = f"(`git switch {run.integration}`, after a conflict `git merge {run.base}`)"
+        merged = f"so nothing was merged: commit what is missing to {run.integration} {repair}, then"
+        if feature is run.features[-1]:
+            yield f"{reason}{_detail_suffix(feature.failure, context)}, {merged}", f"mz finish {run.run}"
     elif feature.status == "failed" and feature.failure is not None and run.status != "finished":
         yield f"{reason}{_detail_suffix(feature.failure, context)}", f"mz retry {feature.feature}"
     elif is_dependency_lost(feature):

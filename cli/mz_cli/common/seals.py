@@ -29,8 +29,8 @@ SIGNATURE_TEXTS: dict[SignatureState, str] = {
 
 def read_seals(root: Path, sources: Sequence[str], run: str | None = None) -> tuple[Seal, ...]:
     """Return the seals in files, in notes and messages of commits, or with a root; and with `run` those of the run in
-    notes. Raises MzError (MZ5013)."""
-    seals, noted = list[Seal](), tuple(_noted_seals(root))
+    notes, the newest last. Raises MzError (MZ5013)."""
+    seals, noted = list[Seal](), sorted(_noted_seals(root), key=_count_events)
     for source in sources:
         try:
             named, roots = parse_seals(_source_text(root, source))
@@ -71,6 +71,10 @@ def _source_text(root: Path, source: str) -> str:
         raise MzError("MZ5013", f"{source[:200]} is neither a file nor a commit nor a root") from None
 
 
+def _count_events(seal: Seal) -> int:
+    return sum(head.version for head in seal.heads.values())
+
+
 def check_seal(
     seal: Seal, links: Mapping[StreamId, Mapping[int, bytes]], run: str | None, signers: Path | None
 ) -> tuple[str, list[tuple[str, str]]]:
@@ -82,6 +86,5 @@ def check_seal(
         findings.append(("log", f"it is of run {seal.run}, not of {run}"))
     if state == "invalid" or (signers and state != "valid"):
         findings.append(("log", signature))
-    events = count_noun(sum(head.version for head in seal.heads.values()), "event")
-    name = f"seal {seal.root[:12]}"
+    events, name = count_noun(_count_events(seal), "event"), f"seal {seal.root[:12]}"
     return f"{name} of {events}, {signature}", [(event_ref, f"{name}: {message}") for event_ref, message in findings]

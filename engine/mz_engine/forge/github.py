@@ -391,7 +391,7 @@ class GhForge:
             try:
                 result = run_program(command, self._root, self._environment, self.timeout_seconds, data, out)
             except FileNotFoundError as error:
-                hint = "install it from https://cli.github.com, or set `pull_requests: {strategy: none}` in mz.yaml"
+                hint = "install it from https://cli.github.com, or leave out `tracker` and `pull_requests` in mz.yaml"
                 raise RemoteError(f"`gh` is not installed, or not on PATH; {hint}") from error
             except subprocess.TimeoutExpired as error:
                 raise RemoteError(f"`gh {' '.join(verb)}` did not end within {self.timeout_seconds:g} s") from error

@@ -58,7 +58,7 @@ DATES = re.compile(r"(20\d\d)(?:-|, )(\d{1,2})(?:-|, )(\d{1,2})\b")
 GH_SECONDS = 30
 DEFAULTS = Config()
 STEP_SKIPPED = "MZ3009"
-NO_PULL_REQUESTS_HINT = "or set pull_requests.strategy to none in mz.yaml"
+NO_PULL_REQUESTS_HINT = "or leave out `tracker` and `pull_requests` in mz.yaml"
 
 Version = tuple[int, ...]
 GIT_MIN = (2, 30)
