@@ -152,7 +152,7 @@ def test_an_agent_that_loads_skills_is_given_files(
     assert match
     head = f"You are iris.\n\n---\n\nLoad and follow the skill `{match[1]}`.\n\n---\n\n"
     assert prompt == f"{head}Do build. short.txt\n"
-    assert parse_skill(provided[path].decode(), match[1], "")[0].text == "Be careful with careful."
+    assert parse_skill(provided[path].decode(), match[1], "").text == "Be careful with careful."
     assert (ignored, provided[ignored]) == (path.replace("SKILL.md", ".gitignore"), b"*\n"), "git and captures skip it"
 
 
@@ -282,7 +282,7 @@ def test_what_is_wrong_with_a_skill_has_its_place(text: str, expected: str) -> N
 
 def test_a_skill_of_another_tool_can_be_read() -> None:
     text = "---\nname: a\ndescription: x\nlicense: MIT\nallowed-tools: Read\nmetadata: {version: 1}\n---\nText.\n"
-    assert parse_skill(text, "a", "s.md")[0].text == "Text."
+    assert parse_skill(text, "a", "s.md").text == "Text."
 
 
 def test_a_link_is_no_skill(root: Path) -> None:

@@ -152,20 +152,17 @@ class Screen:
             secrets = (rule for rule, pattern in self.secrets.items() if _matches(pattern, line))
             matches += (ScreenMatch(rule, number, self.weights["secret"]) for rule in secrets)
         suspicious = {match.line for match in matches}
-        return matches + self.find_across_lines([line for line in plain_lines.items() if line[0] not in suspicious])
+        split: list[ScreenMatch] = []
+        others = (line for line in plain_lines.items() if line[0] not in suspicious)
+        for (first_number, first), (second_number, second) in pairwise(others):  # An order may go over a line's end.
+            joined = f"{first[-200:]} {second[:200]}"
+            if first and second and (not split or split[-1].line != first_number):
+                for match in self.find_order(first_number, joined):
+                    split += match, ScreenMatch(match.rule, second_number)
+        return matches + split
 
     def find_order(self, number: int, text: str) -> Iterator[ScreenMatch]:
         return islice((ScreenMatch(rule, number, w) for rule, order, w in self.orders if _matches(order, text)), 1)
-
-    def find_across_lines(self, lines: list[tuple[int, str]]) -> list[ScreenMatch]:
-        """Find orders split by a line break."""
-        matches: list[ScreenMatch] = []
-        for (first_number, first), (second_number, second) in pairwise(lines):
-            joined = f"{first[-200:]} {second[:200]}"
-            if first and second and (not matches or matches[-1].line != first_number):
-                for match in self.find_order(first_number, joined):
-                    matches += match, ScreenMatch(match.rule, second_number)
-        return matches
 
     def normalise_line(self, line: str) -> str:
         """Return a line as a reader sees it: no tricks, look-alikes or combining styles, lower case, single blanks."""

@@ -47,14 +47,14 @@ def read_skill(folder: Path, file: str) -> SkillFile:
         if (folder / SKILL_FILE).is_symlink() or folder.is_symlink():
             hint = "put the file itself in its place"
             raise MzError("MZ3028", "a skill is never a link", hint=hint, location=SourceLocation(file))
-        skill, description = parse_skill(read_text(folder / SKILL_FILE, file, SKILL_BYTES_MAX), folder.name, file)
+        skill = parse_skill(read_text(folder / SKILL_FILE, file, SKILL_BYTES_MAX), folder.name, file)
     except MzError as error:
         return msgspec.structs.replace(empty, diagnostics=error.diagnostics)
-    return msgspec.structs.replace(empty, skill=skill, description=description)
+    return msgspec.structs.replace(empty, skill=skill)
 
 
-def parse_skill(text: str, name: str | None, file: str) -> tuple[Skill, str]:
-    """Return the skill and its description; `name` is that of its folder, None: any will do. Raises MzError: MZ20nn for
+def parse_skill(text: str, name: str | None, file: str) -> Skill:
+    """Return the skill; `name` is that of its folder, None: any will do. Raises MzError: MZ20nn for
     the form of its front matter, else MZ3028."""
     match = FRONT_MATTER.match(text)
     if match is None:
@@ -68,10 +68,8 @@ def parse_skill(text: str, name: str | None, file: str) -> tuple[Skill, str]:
     if not body:
         location = SourceLocation(file, text.count("\n", 0, match.end()) + 1, 1)
         raise MzError("MZ3028", "the skill has no text", hint="write it below the front matter", location=location)
-    description = header.description
-    return Skill(
-        name=header.name, description=description, version=header.version, when=header.when, text=body
-    ), description
+    about = header.description
+    return Skill(name=header.name, description=about, version=header.version, when=header.when, text=body)
 
 
 def gather_guidance(

@@ -234,8 +234,8 @@ class GhForge:
 
     def update(self, number: int, target: str, title: str, body: str) -> None:
         # `gh pr edit` reads the projects too, which fails in versions before 2.82.1 (cli/cli issue 11983).
-        payload = json.dumps({"base": target, "title": title, "body": self._sealed(body)}, ensure_ascii=False)
-        self._call_api(f"pulls/{number}", "--method", "PATCH", "--input", "-", stdin=payload)
+        fields = {"base": target, "title": title, "body": self._sealed(body)}
+        self._call_api(f"pulls/{number}", "PATCH", fields)
 
     def merged(self, branch: str) -> Commit | None:
         newest = next(iter(self._pull_requests(branch)), None)
@@ -287,8 +287,7 @@ class GhForge:
         first = next(written, None)
         if first is None or first.body != body:
             target = (path, "POST") if first is None else (f"issues/comments/{first.id}", "PATCH")
-            payload = json.dumps({"body": body}, ensure_ascii=False)
-            self._call_api(target[0], "--method", target[1], "--input", "-", stdin=payload)
+            self._call_api(*target, {"body": body})
 
     def find_issue(self, mark: str, since: datetime) -> Issue | None:
         """Return the issue with this line that was opened since then (UTC). Neither search nor labels are used: both
@@ -299,14 +298,12 @@ class GhForge:
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
         """Open an issue. The caller calls `find_issue` if this fails."""
-        fields = json.dumps({"title": title, "body": body, "labels": labels})
-        reply = self._call_api("issues", "--method", "POST", "--input", "-", stdin=fields)
+        reply = self._call_api("issues", "POST", {"title": title, "body": body, "labels": labels})
         return decode_reply(Issue, "gh api", reply.stdout)
 
     def change_issue(self, number: int, changes: Mapping[str, object] = {}) -> Issue | None:
         """Return an issue, changed if anything is to change; None: it was deleted or moved."""
-        flags = ("--method", "PATCH", "--input", "-") if changes else ()
-        result = self._call_api(f"issues/{number}", *flags, stdin=json.dumps(changes), check=False)
+        result = self._call_api(f"issues/{number}", "PATCH" if changes else "GET", changes, check=False)
         if result.exit_code and not GONE.search(result.stderr):
             raise gh_error("api", result)
         issue = None if result.exit_code else decode_reply(Issue, "gh api", result.stdout)
@@ -379,11 +376,16 @@ class GhForge:
         repository_flags = ("--repo", self.repository) if self.repository else ()
         return self._run_gh(arguments[:2], (*repository_flags, *arguments[2:]), stdin, check)
 
-    def _call_api(self, path: str, *flags: str, stdin: str = "", check: bool = True) -> ProgramResult:
-        """Run `gh api` on a path below the repository's own address; a failure is an error if `check` is set."""
+    def _call_api(
+        self, path: str, method: str = "GET", fields: Mapping[str, object] = {}, check: bool = True
+    ) -> ProgramResult:
+        """Run `gh api` on a path below the repository's own address, which gets the fields as JSON unless it is only
+        read; a failure is an error if `check` is set."""
         *host, owner, name = (self.repository or "{owner}/{repo}").split("/")
-        host_flags = ("--hostname", *host) if host else ()
-        return self._run_gh(("api",), (*host_flags, *flags, f"repos/{owner}/{name}/{path}"), stdin, check)
+        flags = ("--hostname", *host) if host else ()
+        flags += ("--method", method, "--input", "-") if method != "GET" else ()
+        stdin = json.dumps(fields, ensure_ascii=False) if method != "GET" else ""
+        return self._run_gh(("api",), (*flags, f"repos/{owner}/{name}/{path}"), stdin, check)
 
     def _run_gh(self, verb: tuple[str, ...], arguments: tuple[str, ...], stdin: str, check: bool) -> ProgramResult:
         command, data = ("gh", *verb, *arguments), stdin.encode("utf-8", "surrogateescape")
@@ -446,13 +448,11 @@ def check_state(state: str) -> Literal["pending", "green", "red"]:
 
 def failure_log(log: str) -> str:
     """Return the last lines up to the error that ended the failing step, without the clean-up after it."""
-    lines = [plain_log_line(line) for line in log.split("\n")]
+    lines = []
+    for line in log.split("\n"):  # Without job, step, time, colours and text that a progress bar overwrote.
+        text = LOG_TIME.sub("", LOG_COLUMNS.sub("", line))
+        text = CARET_ESCAPE.sub("", ESCAPE_SEQUENCE.sub("", text)).rstrip("\r ")
+        lines.append(text.rpartition("\r")[2])
     last = max((number for number, line in enumerate(lines) if line.startswith(ERROR_MARK)), default=len(lines))
     text = "\n".join(lines[: last + 1][-LOG_LINES_MAX:]).strip("\n")
     return text.encode()[-LOG_BYTES_MAX:].decode("utf-8", "ignore")
-
-
-def plain_log_line(line: str) -> str:
-    """Return a line of a log without job, step, time, colours and text that a progress bar overwrote."""
-    text = LOG_TIME.sub("", LOG_COLUMNS.sub("", line))
-    return CARET_ESCAPE.sub("", ESCAPE_SEQUENCE.sub("", text)).rstrip("\r ").rpartition("\r")[2]

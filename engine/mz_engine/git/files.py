@@ -247,41 +247,31 @@ def restore(objects: ObjectStore, top: bytes, target: TreeListing, scan: Worktre
     """Remove what is neither in `target` nor in `kept` (ignored files; directories end in `/`), and write what
     is missing or different. `scan` is the result of a walk with `target` as the tracked tree. Return True if a file was
     written. Raises RepositoryUnusable."""
-    differing = [path for path, entry in target.items() if scan.files.get(path) != entry]
+    differing = {path: entry for path, entry in target.items() if scan.files.get(path) != entry}
+    folders, unexpected_ignored, created = parent_directories(target), scan.ignored - kept, set[bytes]()
     try:
-        _remove_all(top, target, scan, kept)
-        _write_all(objects, top, {path: target[path] for path in differing})
+        for stray in scan.excluded:
+            suffix = b"/.git" if stray.kind == "nested-git" and stray.path in folders else b""
+            remove_tree(os.path.join(top, stray.path + suffix))
+        for path in unexpected_ignored | (scan.files.keys() - target.keys() - kept):
+            if not path.endswith(b"/"):
+                remove_tree(os.path.join(top, path))
+        empty_directories = {path[:-1] for path in unexpected_ignored if path.endswith(b"/")}
+        for path in sorted(empty_directories | (scan.directories - folders), key=len, reverse=True):
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.join(top, path))
+        for path, entry in differing.items():
+            if entry.mode == SUBMODULE:
+                make_directory(top, path, created)
+        written = {path: entry for path, entry in differing.items() if entry.mode != SUBMODULE}
+        contents = objects.blobs([entry.oid for entry in written.values()])
+        for (path, entry), data in zip(written.items(), contents, strict=True):
+            make_directory(top, path.rpartition(b"/")[0], created)
+            write_file(os.path.join(top, path), data, entry.mode)
     except OSError as error:
         name = os.fsdecode(error.filename or top)
         raise file_error("worktree-unusable", f"{name} cannot be restored", error) from error
     return bool(differing)
-
-
-def _remove_all(top: bytes, target: TreeListing, scan: WorktreeScan, kept: set[bytes]) -> None:
-    folders = parent_directories(target)
-    for stray in scan.excluded:
-        suffix = b"/.git" if stray.kind == "nested-git" and stray.path in folders else b""
-        remove_tree(os.path.join(top, stray.path + suffix))
-    unexpected_ignored = scan.ignored - kept
-    for path in unexpected_ignored | (scan.files.keys() - target.keys() - kept):
-        if not path.endswith(b"/"):
-            remove_tree(os.path.join(top, path))
-    empty_directories = {path[:-1] for path in unexpected_ignored if path.endswith(b"/")} | (scan.directories - folders)
-    for path in sorted(empty_directories, key=len, reverse=True):
-        with contextlib.suppress(OSError):
-            os.rmdir(os.path.join(top, path))
-
-
-def _write_all(objects: ObjectStore, top: bytes, files: TreeListing) -> None:
-    created: set[bytes] = set()
-    for path, entry in files.items():
-        if entry.mode == SUBMODULE:
-            make_directory(top, path, created)
-    written = {path: entry for path, entry in files.items() if entry.mode != SUBMODULE}
-    contents = objects.blobs([entry.oid for entry in written.values()])
-    for (path, entry), data in zip(written.items(), contents, strict=True):
-        make_directory(top, path.rpartition(b"/")[0], created)
-        write_file(os.path.join(top, path), data, entry.mode)
 
 
 def make_directory(top: bytes, path: bytes, created: set[bytes]) -> None:

@@ -81,7 +81,6 @@ class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the folder."""
     file: str
     built_in: bool = False
-    description: str = ""
     skill: Skill | None = None
     """None: the file has errors."""
     diagnostics: tuple[Diagnostic, ...] = ()

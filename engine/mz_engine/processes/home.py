@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -123,7 +123,18 @@ def hidden_paths(launch: Launch, read: Iterable[Path]) -> tuple[Path, ...]:
     kept = named.union(KEPT, map(_tool, _below(homes, _programs(_fixed_path(launch), launch.argv[0], homes))))
     hidden = HIDDEN - named
     inner = {names[:end] for names in kept | hidden for end in range(1, len(names))}
-    return tuple(_walk(homes[1], kept, hidden, inner))
+    pending, covered = list[tuple[Names, bool]]([((), False)]), list[Path]()
+    while pending:
+        names, is_kept = pending.pop()
+        with suppress(OSError), os.scandir(homes[1].joinpath(*names)) as entries:
+            for entry in entries:
+                path = (*names, entry.name)
+                stays = path not in hidden and (is_kept or path in kept)
+                if path in inner and path not in hidden:
+                    pending.append((path, stays))
+                elif not (stays or entry.is_symlink()):
+                    covered.append(Path(entry.path))
+    return tuple(covered)
 
 
 @lru_cache(CACHED_MAX)
@@ -135,20 +146,6 @@ def _linked(home: Path) -> tuple[Path, ...]:
 def _below(homes: Iterable[Path], paths: Iterable[Path]) -> Iterator[Names]:
     """Yield the names below HOME, under any of its names, of the paths that are there."""
     return (path.parts[len(home.parts) :] for path in paths for home in homes if is_below(path, home))
-
-
-def _walk(home: Path, kept: Set[Names], hidden: Set[Names], inner: Set[Names]) -> Iterator[Path]:
-    pending = list[tuple[Names, bool]]([((), False)])
-    while pending:
-        names, is_kept = pending.pop()
-        with suppress(OSError), os.scandir(home.joinpath(*names)) as entries:
-            for entry in entries:
-                path = (*names, entry.name)
-                stays = path not in hidden and (is_kept or path in kept)
-                if path in inner and path not in hidden:
-                    pending.append((path, stays))
-                elif not (stays or entry.is_symlink()):
-                    yield Path(entry.path)
 
 
 @lru_cache(CACHED_MAX)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 
 import msgspec
@@ -10,7 +10,7 @@ from mz_events.catalog.run import ItemAdded, ItemSkipped
 from mz_events.names import Commit, Digest
 from mz_projections.run.delivered import Delivery, text_digest
 
-from mz_engine.backlog.injection_screen import ScreenResult, added_item, quote_matches, screen_item, stored_texts
+from mz_engine.backlog.injection_screen import added_item, quote_matches, screen_item, stored_texts
 from mz_engine.backlog.item import BacklogItem, LeftOutItem, plan_backlog
 from mz_engine.errors.diagnostics import Diagnostic, SourceLocation
 from mz_engine.model.pins import Pins
@@ -50,7 +50,14 @@ def take_items(
     added, warnings = list[ItemAdded](), list[Diagnostic]()
     for item in chosen:
         clean, screen_result = screen(item)
-        warnings += _suspicions(item, screen_result)
+        effect, hint = "given to agents without invisible characters", "change it, or set `injection_screen: strict`"
+        if screen_result.quarantined:
+            effect, hint = "the feature waits for a person", f"`mz review show {item.id}` explains how to answer"
+        for line, quote in quote_matches(item, screen_result):
+            message = f"{item.id}: {effect}: it may give orders to an agent: {quote[:QUOTE_CHARS_MAX]}"
+            location = SourceLocation(item.file, line)
+            warning = Diagnostic(code="MZ4012", message=message, hint=hint, location=location, severity="warning")
+            warnings.append(warning)
         depends_on = tuple(name for name in declared[item.id] if name in {*before, *existing, *item.depends_on})
         added.append(
             added_item(item, screen_result, kind.kind, depends_on, map(put, stored_texts(item, clean, screen_result)))
@@ -63,14 +70,3 @@ def take_items(
         head = Commit(delivery.head) if delivery.head else None
         skipped.append(ItemSkipped(feature=item.id, delivered_by=delivery.delivered_by, changed=changed, head=head))
     return BacklogIntake(added=tuple(added), skipped=tuple(skipped), left_out=left_out, warnings=tuple(warnings))
-
-
-def _suspicions(item: BacklogItem, result: ScreenResult) -> Iterator[Diagnostic]:
-    """Yield a warning (MZ4012) for each suspicious line of an item."""
-    effect, hint = "given to agents without invisible characters", "change it, or set `injection_screen: strict`"
-    if result.quarantined:
-        effect, hint = "the feature waits for a person", f"`mz review show {item.id}` explains how to answer"
-    for line, quote in quote_matches(item, result):
-        message = f"{item.id}: {effect}: it may give orders to an agent: {quote[:QUOTE_CHARS_MAX]}"
-        location = SourceLocation(item.file, line)
-        yield Diagnostic(code="MZ4012", message=message, hint=hint, location=location, severity="warning")

@@ -81,19 +81,6 @@ def without_agents(routing: Routing) -> Routing:
     }
 
 
-def routed_agents(routing: Routing) -> Iterator[tuple[KeyPath, str]]:
-    """Yield each agent that routing names, with its location."""
-    for phase, route in routing.items():
-        choices: dict[KeyPath, RouteChoice] = {("routing", phase): route}
-        choices[("routing", phase, "agent_review")] = route.agent_review
-        choices |= {
-            ("routing", phase, "units", field, value): choice
-            for field, values in route.units.items()
-            for value, choice in values.items()
-        }
-        yield from (((*at, "agent"), choice.agent) for at, choice in choices.items() if choice.agent)
-
-
 def routing_problems(
     sources: Iterable[RoutingSource], pipeline: Pipeline, agents: Collection[str]
 ) -> Iterator[Diagnostic]:
@@ -109,7 +96,13 @@ def routing_problems(
             for name, route in routing.items()
             if name in phases and name not in reviewed and route.agent_review != RouteChoice()
         ]
-        unknown += [(at, "agent", name, sorted(agents)) for at, name in routed_agents(routing) if name not in agents]
+        for name, route in routing.items():
+            choices: dict[KeyPath, RouteChoice] = {("routing", name): route}
+            choices["routing", name, "agent_review"] = route.agent_review
+            for field, values in route.units.items():
+                choices |= {("routing", name, "units", field, value): choice for value, choice in values.items()}
+            named = [(at, choice.agent) for at, choice in choices.items() if choice.agent]
+            unknown += [((*at, "agent"), "agent", agent, sorted(agents)) for at, agent in named if agent not in agents]
         for at, kind, name, candidates in unknown:
             others = f"write one of: {', '.join(candidates)}" if candidates else ""
             is_key = at[-1] in (name, "agent_review")

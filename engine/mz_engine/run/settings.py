@@ -88,7 +88,13 @@ def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, 
     that is wrong.
     """
     known_settings = list_settings(SETTINGS_TYPE)
-    warnings = tuple(_near_misses(environment, known_settings))
+    warnings, variables = list[Diagnostic](), [setting.variable for setting in known_settings if setting.scalar]
+    for name in sorted(environment):
+        if name.startswith("MZ_") and name not in variables:
+            for near in get_close_matches(name, variables, n=1, cutoff=0.85):
+                message = f"the variable {name} is not a setting and has no effect"
+                hint = f"did you mean `{near}`?"
+                warnings.append(Diagnostic(code="MZ2012", message=message, hint=hint, severity="warning"))
     try:
         for name in WRONG_NAMES:  # They would be ignored silently.
             if os.path.lexists(root / name):
@@ -117,7 +123,7 @@ def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, 
         document=document,
         routing=((document, settings.routing), learned),
         file_exists=os.path.lexists(root / FILE_NAME),
-        warnings=warnings,
+        warnings=tuple(warnings),
         values=_values(merged, settings, known_settings),
     )
 
@@ -252,16 +258,6 @@ def _parse_variable(text: str, setting: SettingInfo) -> object:
     if decode_value(plain, setting.type)[1] and plain.isascii() and plain.isdigit() and len(plain) <= 15:
         return int(plain)
     return plain
-
-
-def _near_misses(environment: Mapping[str, str], known_settings: tuple[SettingInfo, ...]) -> Iterator[Diagnostic]:
-    variables = [setting.variable for setting in known_settings if setting.scalar]
-    for name in sorted(environment):
-        if name.startswith("MZ_") and name not in variables:
-            near = get_close_matches(name, variables, n=1, cutoff=0.85)
-            if near:
-                message = f"the variable {name} is not a setting and has no effect"
-                yield Diagnostic(code="MZ2012", message=message, hint=f"did you mean `{near[0]}`?", severity="warning")
 
 
 # memory ---------------------------------------------------------------------------------------------------------------

@@ -228,7 +228,7 @@ def _read_folder(top: Path, source: str, names: Collection[str], commit: str = "
         name = "/".join((source, *folder.relative_to(top).parts))
         try:
             files = _files_below(folder, name, left_out=".git")
-            skill, _ = parse_skill(decode_text(files[SKILL_FILE], f"{name}/{SKILL_FILE}"), None, f"{name}/{SKILL_FILE}")
+            skill = parse_skill(decode_text(files[SKILL_FILE], f"{name}/{SKILL_FILE}"), None, f"{name}/{SKILL_FILE}")
         except MzError:
             if names and folder != top and folder.name not in names:
                 continue

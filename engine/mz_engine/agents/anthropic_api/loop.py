@@ -149,7 +149,12 @@ class Loop(msgspec.Struct, kw_only=True):
                 raise Failure("malformed_response", f"{malformed}the model stopped for {stop!r}")
             if uses:
                 messages.append({"role": "user", "content": [self._run_tool(use) for use in uses]})
-            self._save(messages)
+            try:
+                if self.can_save:
+                    self.sessions.save(self.options.session, self.cwd, messages)
+            except OSError as error:  # The call continues, but the session cannot be continued later.
+                self.can_save = False
+                self.writer.write_event("note", text=f"the conversation is not kept: {error}")
             if not uses and stop in FINISHED:
                 texts = (str(block.get("text", "")) for block in content if block.get("type") == "text")
                 return "\n".join(texts), str(stop)
@@ -165,10 +170,16 @@ class Loop(msgspec.Struct, kw_only=True):
         return [*earlier, {"role": "user", "content": [{"type": "text", "text": prompt}]}]
 
     def _request(self, messages: list[Block]) -> Block:
+        """Return a request with cache marks. Of the user's last two messages, the part before the first is cached
+        already, the part before the second is cached for the next request."""
+        marked = list(messages)
+        for position in [at for at, message in enumerate(messages) if message["role"] == "user"][-2:]:
+            *before, last_block = messages[position]["content"]
+            marked[position] = {**messages[position], "content": [*before, {**last_block, **CACHE_MARK}]}
         request: Block = {
             "model": self.options.model,
             "system": [{"type": "text", "text": SYSTEM.format(cwd=self.cwd), **CACHE_MARK}],
-            "messages": add_cache_marks(messages),
+            "messages": marked,
         }
         *tools, last = self.toolbox.definitions() or [{}]
         return {**request, "tools": [*tools, {**last, **CACHE_MARK}]} if last else request
@@ -215,23 +226,3 @@ class Loop(msgspec.Struct, kw_only=True):
         )
         block: Block = {"type": "tool_result", "tool_use_id": use.get("id"), "content": text or "[nothing]"}
         return {**block, "is_error": True} if failed else block
-
-    def _save(self, messages: list[Block]) -> None:
-        """Save the session. If that fails, the call continues, but the session cannot be continued later."""
-        if not self.can_save:
-            return
-        try:
-            self.sessions.save(self.options.session, self.cwd, messages)
-        except OSError as error:
-            self.can_save = False
-            self.writer.write_event("note", text=f"the conversation is not kept: {error}")
-
-
-def add_cache_marks(messages: list[Block]) -> list[Block]:
-    """Add cache marks to the user's last two messages: the part before the first is cached already, the part before the
-    second is cached for the next request."""
-    marked = list(messages)
-    for position in [at for at, message in enumerate(messages) if message["role"] == "user"][-2:]:
-        *before, last = messages[position]["content"]
-        marked[position] = {**messages[position], "content": [*before, {**last, **CACHE_MARK}]}
-    return marked

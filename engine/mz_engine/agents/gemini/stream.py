@@ -136,12 +136,18 @@ class OutputDocumentReader(Reader):
         for name, numbers in tools.items():
             for _ in range(min(count(mapping(numbers).get("count")) or 0, PIECES_MAX)):
                 yield records.ToolUse.named(name)
+        usages = list[Usage]()
+        for model, numbers in mapping(mapping(document.get("stats")).get("models")).items():
+            tokens = mapping(mapping(numbers).get("tokens"))
+            token_counts = {**tokens, "input": tokens.get("prompt"), "output": tokens.get("candidates")}
+            request_count = count(mapping(mapping(numbers).get("api")).get("totalRequests"))
+            usages.append(replace(request_usage(model, token_counts), requests=request_count))
         failure, text = document.get("error"), document.get("response")
         yield records.StreamEnd(
             status="error" if isinstance(failure, dict) else "success",
             text=text if isinstance(text, str) else None,
             cumulative=False,
-            usage=tuple(_document_usage(mapping(mapping(document.get("stats")).get("models")))),
+            usage=tuple(usage for usage in usages if usage.input or usage.output),
             detail=string(mapping(failure).get("message")),
         )
 
@@ -153,16 +159,6 @@ class OutputDocumentReader(Reader):
             return isinstance(mapping(document["stats"]).get("models"), dict)
         failure = mapping(document.get("error"))
         return {"type", "message"} <= failure.keys() and "session_id" in document
-
-
-def _document_usage(models: Json) -> Iterator[Usage]:
-    for model, numbers in models.items():
-        tokens = mapping(mapping(numbers).get("tokens"))
-        token_counts = {**tokens, "input": tokens.get("prompt"), "output": tokens.get("candidates")}
-        request_count = count(mapping(mapping(numbers).get("api")).get("totalRequests"))
-        usage = replace(request_usage(model, token_counts), requests=request_count)
-        if usage.input or usage.output:
-            yield usage
 
 
 def join_pieces(pieces: list[str]) -> str:
@@ -223,7 +219,14 @@ class SessionReader(Reader):
 
     def read_object(self, record: Json, /) -> Records:
         if "$set" in record:
-            yield from self._change_records(mapping(record["$set"]))
+            change = mapping(record["$set"])
+            if isinstance(change.get("sessionId"), str):
+                kind = "subagent" if self._subagent else "main"
+                yield from self._session_records({"sessionId": change["sessionId"], "kind": kind})
+            # A resumed session repeats everything: text and tools were counted before; requests count once.
+            for message in objects(change.get("messages")):
+                yield from self._directory_records(message)
+                yield from self._request_records(message)
         elif "$rewindTo" in record:
             return  # Discarded messages were paid for all the same.
         elif isinstance(record.get("sessionId"), str):
@@ -236,17 +239,6 @@ class SessionReader(Reader):
         self._subagent = UNNAMED_SUBAGENT if head.get("kind") == "subagent" else ""
         self._cwd = next(iter(strings(head.get("directories"))), "") or self._cwd
         yield self.session_info(time_us(head.get("startTime")))
-
-    def _change_records(self, change: Json) -> Records:
-        """Read a change. A resumed session repeats everything: text and tools were counted before; requests count
-        once."""
-        if isinstance(change.get("sessionId"), str):
-            yield from self._session_records(
-                {"sessionId": change["sessionId"], "kind": "subagent" if self._subagent else "main"}
-            )
-        for message in objects(change.get("messages")):
-            yield from self._directory_records(message)
-            yield from self._request_records(message)
 
     def _message_records(self, message: Json) -> Records:
         match message.get("type"):
