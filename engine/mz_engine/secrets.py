@@ -66,7 +66,13 @@ def environment_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 def project_secrets(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the secrets of the environment, of the repository's `.env` files that are not committed, and of its
     remotes, by variable. Secrets from git's configuration get generated names."""
-    logins = {f"GIT_LOGIN_{at}": login for at, login in enumerate(_remote_logins(root, environment), 1)}
+    settings = run_git_as_user(root, environment, "config", "--null", "--get-regexp", CONFIG_KEYS_WITH_LOGINS)
+    remote_logins = list[str]()
+    for entry in settings.text.split("\0") if not settings.exit_code else ():
+        name, _, value = entry.partition("\n")
+        remote_logins += url_logins(f"{name} {value}")
+        remote_logins += [value.split(" ")[-1]] if name.endswith("extraheader") else []
+    logins = {f"GIT_LOGIN_{at}": login for at, login in enumerate(remote_logins, 1)}
     return {**_dotenv_secrets(root, environment), **logins, **environment_secrets(environment)}
 
 
@@ -82,15 +88,6 @@ def url_logins(text: str) -> Iterator[str]:
             yield unquote(password)
         elif not password and len(user) >= TOKEN_CHARS_MIN:
             yield unquote(user)
-
-
-def _remote_logins(root: Path, environment: Mapping[str, str]) -> Iterator[str]:
-    settings = run_git_as_user(root, environment, "config", "--null", "--get-regexp", CONFIG_KEYS_WITH_LOGINS)
-    for entry in settings.text.split("\0") if not settings.exit_code else ():
-        name, _, value = entry.partition("\n")
-        yield from url_logins(f"{name} {value}")
-        if name.endswith("extraheader"):
-            yield value.split(" ")[-1]
 
 
 def _dotenv_secrets(root: Path, environment: Mapping[str, str]) -> dict[str, str]:

@@ -27,7 +27,7 @@ from mz_events.catalog.delivery import (
     TargetMoved,
 )
 from mz_events.catalog.feature import FeatureDelivered
-from mz_events.names import Commit, Digest, FeatureId, Path
+from mz_events.names import Commit, FeatureId, Path
 from mz_projections.feature.state import BetweenPhases
 from mz_projections.views.timeline import count_noun, list_names
 
@@ -241,7 +241,12 @@ def poll_checks(context: StepContext) -> Effect:
     report = None
     try:
         checks = () if number is None else (yield from call_port(Forge.checks, number, head))
-        report = yield from _put_check_report(failed_checks(checks))
+        messages = []
+        for check in failed_checks(checks):
+            log_end = excerpt((yield from call_port(Forge.failed_log, check)).encode(), lines_max=PROMPT_LOG_LINES_MAX)
+            message = f"the check `{check.name}` of the pull request failed"
+            messages.append(f"{message}; it printed:\n{log_end}" if log_end else message)
+        report = yield from put_report(messages)
     except RemoteError:
         checks = None
     states, flaky = [check.state for check in checks or ()], context.pins.config.pull_requests.flaky
@@ -268,16 +273,6 @@ def is_flaky(check: CiCheck, patterns: Iterable[str]) -> bool:
     workflow and job."""
     names = (check.name, check.name.partition(" / ")[2])
     return check.run is not None and any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
-
-
-def _put_check_report(failed: Iterable[CiCheck]) -> Steps[Digest | None]:
-    messages = []
-    for check in failed:
-        log = yield from call_port(Forge.failed_log, check)
-        log_end = excerpt(log.encode(), lines_max=PROMPT_LOG_LINES_MAX)
-        message = f"the check `{check.name}` of the pull request failed"
-        messages.append(f"{message}; it printed:\n{log_end}" if log_end else message)
-    return (yield from put_report(messages))
 
 
 def rerun_checks(context: StepContext) -> Effect:

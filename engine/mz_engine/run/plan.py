@@ -131,7 +131,11 @@ def load_sources(
         material = load_valid_pipeline_files(root)
         pipeline, lint = load_configured_pipeline(loaded, root, material)
         lists_own_items = pipeline.cycle is not None
-        errors += _unmergeable_base(root, loaded, pipeline, environment)
+        merges = any("merge" in phase.deliver for phase in pipeline.phases)
+        if config.base and merges and not ref_exists(root, f"heads/{config.base}", environment):
+            message = f"`base`: {pipeline.pipeline} merges into it, and {config.base} is no local branch"
+            hint = f"name a local branch, or make one: `git branch NAME {config.base}`"
+            errors += loaded.with_location("base", MzError("MZ2013", message, hint=hint)).diagnostics
         errors += edit_problems(config, pipeline, material.templates, loaded.document)
         errors += routing_problems(loaded.routing, pipeline, all_adapters(config.agents))
         has_price = price_lookup(config, environment)
@@ -148,17 +152,6 @@ def load_sources(
     if errors:
         raise MzError.from_diagnostics((*errors, *loaded.warnings))
     return PlanSources(material, pipeline, items, tuple(warnings))
-
-
-def _unmergeable_base(
-    root: Path, loaded: LoadedConfig, pipeline: Pipeline, environment: Mapping[str, str]
-) -> Iterator[Diagnostic]:
-    """Yield an error for a base that is no local branch, if the pipeline merges into it."""
-    base, merges = loaded.config.base, any("merge" in phase.deliver for phase in pipeline.phases)
-    if base and merges and not ref_exists(root, f"heads/{base}", environment):
-        message = f"`base`: {pipeline.pipeline} merges into it, and {base} is no local branch"
-        hint = f"name a local branch, or make one: `git branch NAME {base}`"
-        yield from loaded.with_location("base", MzError("MZ2013", message, hint=hint)).diagnostics
 
 
 def make_plan(
