@@ -2,21 +2,24 @@
 
 Each script of `attacks.toml` runs as an agent's process in a repository made for it. It does harm if anything but its
 worktree and its private repository differs afterwards: the user's checkout, repository and log, another feature's
-worktree, HOME, a folder on PATH, or the system; or if it prints a secret of the user, or reaches a socket of theirs."""
+worktree, HOME, a folder on PATH, or the system; or if it prints a secret of the user, or reaches a socket or ends a
+process of theirs."""
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
 import socket
 import subprocess
 import sys
-import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from unittest.mock import patch
 
 import msgspec
 from mz_engine.agents.contract import Invocation, OwnPaths
@@ -26,8 +29,9 @@ from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.paths import MZ_FOLDER, SCRATCH_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import CallSpec, FeatureWorktree
+from mz_engine.processes import supervise
 from mz_engine.processes.environment import agent_folder, private_repository, worktree_path
-from mz_engine.processes.supervise import best_level
+from mz_engine.processes.guard import LANDLOCK, MOUNTING
 from mz_events.names import Commit
 from mz_events.redaction.redactor import Secrets
 
@@ -92,12 +96,13 @@ class Victim:
             (folder / name).mkdir()
         (folder / "temporary/notes").write_text(SECRET)
         self.services = [_service(folder, name) for name in SOCKETS]
+        self.process = subprocess.Popen(["sleep", "600"])
         self.system_mark = mark = f"mz-attack-{os.getpid()}"
         self.environment = {
             "PATH": f"{self.tools}:{os.environ.get('PATH', os.defpath)}", "HOME": str(self.home), "SYSTEM": mark,
             "ROOT": str(self.root), "GIT": str(self.root / ".git"), "TOOLS": str(self.tools),
             "TEMPORARY": str(folder / "temporary"), "XDG_RUNTIME_DIR": str(folder / "runtime"),
-            "CONNECT": CONNECT, "ABSTRACT": SOCKETS[-1],
+            "CONNECT": CONNECT, "ABSTRACT": SOCKETS[-1], "PROCESS": str(self.process.pid),
         }  # fmt: skip
         for command in ("init -q -b main", "add -A", "commit -q -m first", "branch other", "tag v1"):
             self._git(*command.split())
@@ -137,12 +142,14 @@ class Victim:
             prompt="", session=None, resumes=False, tools=(), total_seconds=SECONDS, idle_seconds=SECONDS,
         )  # fmt: skip
         for _ in range(2 if attack.name.endswith(TWICE) else 1):
-            invocation = Invocation(argv=("sh", "-c", attack.script), stdin=b"", env={}, own=self.own)
+            invocation = Invocation(argv=("sh", "-c", f"echo begins\n{attack.script}"), stdin=b"", env={}, own=self.own)
             result = processes.spawn(spec, invocation)
         after = self.state()
         changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
         reached = [name for name, service in zip(SOCKETS, self.services, strict=True) if _is_reached(service)]
-        return [*changed, *reached, *(["read a secret"] if SECRET.encode() in result.stdout else [])]
+        signs = {"read a secret": SECRET.encode() in result.stdout, "ended a process": self.process.poll() is not None}
+        signs["did not begin"] = not result.stdout.startswith(b"begins\n")
+        return [*changed, *reached, *(text for text, is_true in signs.items() if is_true)]
 
 
 def _service(folder: Path, name: str) -> socket.socket:
@@ -174,27 +181,33 @@ def _digest(path: Path) -> str:
 
 def harm_of(attack: Attack, folder: Path) -> list[str]:
     """Return what an attack changes on a new machine below the folder, which is removed afterwards."""
-    home = Path(tempfile.mkdtemp(prefix="mz-attacks-", dir=folder))
+    home = Path(mkdtemp(prefix="mz-attacks-", dir=folder))
     victim = Victim(home)
     try:
         return [path.removeprefix(f"{home}/") for path in victim.suffer(attack)]
     finally:
+        victim.process.kill()
+        victim.process.wait()
         for service in victim.services:
             service.close()
         for path in (*(Path(top) / victim.system_mark for top in SYSTEM_FOLDERS), home):
             remove_tree(os.fsencode(path))
 
 
-def main(folder: Path | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run all attacks, and print a line for each; return the number of those that did harm, 1 at most."""
-    harmful, count = 0, 0
-    with tempfile.TemporaryDirectory(prefix="mz-attacks-", dir=folder) as folder_name:
+    parser = argparse.ArgumentParser(prog="python -m mz_qa.attacks", description=__doc__.split("\n")[0])
+    parser.add_argument("--level", default=supervise.best_level(), help="of isolation (default: %(default)s)")
+    level, harmful, count = parser.parse_args(arguments).level, 0, 0
+    if level not in (*MOUNTING, LANDLOCK):
+        parser.error(f"at the level {level} attacks would harm this machine")
+    with TemporaryDirectory(prefix="mz-attacks-") as folder, patch.object(supervise, "best_level", lambda: level):
         for attack in attacks():
-            changed, count = harm_of(attack, Path(folder_name)), count + 1
+            changed, count = harm_of(attack, Path(folder)), count + 1
             harmful += bool(changed)
             result = f"HARM: {', '.join(changed[:NAMED_MAX])}" if changed else "no harm"
             sys.stdout.write(f"{attack.target:11} {attack.name:24} {result}\n")
-    sys.stdout.write(f"level {best_level()}, user {os.geteuid()}: {count} attacks, {harmful} did harm\n")
+    sys.stdout.write(f"level {level}, user {os.geteuid()}: {count} attacks, {harmful} did harm\n")
     return min(harmful, 1)
 
 

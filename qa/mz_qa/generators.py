@@ -225,12 +225,9 @@ def item_lines(rule: ItemList, items: tuple[dict[str, Any], ...]) -> str:
         blocks = ((item.get("id", f"entry{at}"), {**item, "id": None}) for at, item in enumerate(items))
         return "\n\n".join(f"#### {name}\n\n```yaml\n{json.dumps(fields)}\n```" for name, fields in blocks)
     names = list(dict.fromkeys(name for item in items for name in item))
-    rows = [[_cell(item.get(name, "")) for name in names] for item in items]
+    values = ([item.get(name, "") for name in names] for item in items)
+    rows = [[", ".join(map(str, cell)) if isinstance(cell, list) else str(cell) for cell in row] for row in values]
     return "\n".join(f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *rows))
-
-
-def _cell(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _heading_line(rule: SectionRule, sections: list[SectionRule], rng: random.Random) -> str:

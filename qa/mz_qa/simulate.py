@@ -85,6 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first one (default: 0)")
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1, help="number of processes")
     options = parser.parse_args(arguments)
+    if min(options.seeds, options.jobs) < 1:
+        parser.error("--seeds and --jobs must be at least 1")
     started = time.monotonic()
     seeds = range(options.seed, options.seed + options.seeds)
     results = list(run_seeds(seeds, min(options.jobs, options.seeds)))

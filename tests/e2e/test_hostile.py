@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.process import AgentProcesses
 from mz_engine.processes.supervise import can_hide
 from mz_engine.run.process import RunProcess
 
@@ -56,10 +55,9 @@ def test_a_reply_without_an_end_is_called_again(tmp_path: Path) -> None:
     assert [event["bad_lines"] for event in bench.of_type("reply.parsed")][-2:] == [1, 0]
 
 
-def test_too_many_megabytes_are_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert AgentProcesses.output_bytes_max == 200_000_000
-    monkeypatch.setattr(AgentProcesses, "output_bytes_max", 20_000_000)
+def test_too_many_megabytes_are_cut_off(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
+    bench.env["MZ_SANDBOX_OUTPUT_MB"] = "20"
     bench.act(FEATURE, "prd", "import os\nwhile True: os.write(1, b'x' * 65535 + b'\\n')")
     with RunProcess(bench.root, bench.env, lambda recorded: None) as session:
         session.start({}, (FEATURE,))

@@ -99,6 +99,11 @@ def statuses(checks: Mapping[str, DoctorCheck]) -> dict[str, str]:
         (doctor.isolation_check(guard.LANDLOCK, "linux"), "warn"),
         (doctor.isolation_check(guard.SUBREAPER, "linux"), "warn"),
         (doctor.isolation_check(guard.MARKER, "darwin"), "warn"),
+        (doctor.isolation_check(guard.BUBBLEWRAP, "linux", "mounts"), "ok"),
+        (doctor.isolation_check(guard.LANDLOCK, "linux", "landlock"), "warn"),
+        (doctor.isolation_check(guard.LANDLOCK, "linux", "mounts"), "fail"),
+        (doctor.isolation_check(guard.SUBREAPER, "linux", "landlock"), "fail"),
+        (doctor.isolation_check(guard.MARKER, "darwin", "mounts"), "fail"),
     ],
 )
 def test_machines_are_judged(check: DoctorCheck, status: str) -> None:

@@ -113,8 +113,7 @@ def test_the_repository_itself_is_out_of_reach_where_there_is_a_namespace(tmp_pa
 )
 def test_limits_are_named(tmp_path: Path, script: str, code: str, kind: ProblemClass) -> None:
     repository(tmp_path)
-    door = processes(tmp_path)
-    door.output_bytes_max = 1_000_000
+    door = processes(tmp_path, sandbox=SandboxSettings(output_mb=1))
     result = door.spawn(call(fresh_key(), total_seconds=2, idle_seconds=1), shell(script))
     assert result.problem is not None
     assert (result.problem.code, result.problem.kind) == (code, kind)

@@ -334,6 +334,8 @@ LIMITS = "rendering takes more than "
         ("\n{{ 10**9 * [0] }}", f"2: {LIMITS}"),
         ("{{ 10**(10**8) }}", f"1: {LIMITS}"),
         ("{{ 'x'|center(10**18) }}", "1: MemoryError"),
+        ("{{ [1]|slice(10**9)|list }}", f"1: {LIMITS}"),
+        ("{{ range(99999)|batch(1)|map('length')|sum }}", f"1: {LIMITS}"),
         ("{% for i in range(4000) %}" + "x" * 3000 + "{% endfor %}", f" {LIMITS}"),
         ("{% set s %}{% for i in range(4000) %}" + "x" * 3000 + "{% endfor %}{% endset %}", f"1: {LIMITS}"),
         (GROWING.replace("VALUE", "'x'").replace("NEXT", "n.v ~ n.v"), f"2: {LIMITS}"),

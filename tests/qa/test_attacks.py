@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from mz_engine.processes import guard, supervise
-from mz_qa.attacks import Attack, attacks, harm_of
+from mz_qa.attacks import Attack, attacks, harm_of, main
 
 from tests.support.processes import levels
 
-HARMFUL_BELOW = ("config", "cloud-login", "commit-in-the-checkout", "change", "blobs", "gitconfig")
+HARMFUL_BELOW = ("config", "cloud-login", "commit-in-the-checkout", "change", "blobs", "gitconfig", "signal")
 """Names of attacks that succeed where nothing is mounted, and that concern nothing but what is made for them."""
 IN_THE_AGENTS_FOLDERS = ("home/delete", "reading/everything")
 """What does harm there where they are the user's."""
@@ -50,6 +51,27 @@ def test_bubblewrap_keeps_all_but_abstract_sockets(tmp_path: Path, monkeypatch: 
 @pytest.mark.skipif(guard.LANDLOCK not in levels(), reason="no Landlock here")
 def test_landlock_keeps_files_but_not_modes_and_sockets(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert harmful_at(guard.LANDLOCK, on_disk, monkeypatch) == HARMFUL_AT[guard.LANDLOCK]
+
+
+def test_the_command_tries_them_at_a_level_that_holds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Below those it refuses, as does the machine's own if it is one: what it tries would be done."""
+    tried = list(attacks())[:2]
+    monkeypatch.setattr("mz_qa.attacks.attacks", lambda: iter(tried))
+    for level in (guard.SUBREAPER, guard.MARKER, "none"):
+        monkeypatch.setattr(supervise, "best_level", lambda level=level: level)
+        for arguments in ([], ["--level", level]):
+            with pytest.raises(SystemExit, match="2"):
+                main(arguments)
+            assert f"at the level {level} attacks would harm this machine" in capsys.readouterr().err
+    for level in {*levels()} & {guard.USER_NAMESPACE, guard.LANDLOCK}:
+        assert main(["--level", level]) == 0
+        assert capsys.readouterr().out.endswith(f"level {level}, user {os.geteuid()}: 2 attacks, 0 did harm\n")
+
+
+def test_an_attack_that_cannot_begin_proves_nothing(tmp_path: Path) -> None:
+    assert harm_of(Attack("system", "too-long", "#" * 1_000_000), tmp_path) == ["did not begin"]
 
 
 @pytest.mark.slow

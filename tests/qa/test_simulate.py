@@ -137,6 +137,14 @@ def test_a_failure_names_seed_commit_and_the_command_that_repeats_it(
     assert "1 seed," in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("option", ["--seeds", "--jobs"])
+def test_no_seeds_are_no_success(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in ("0", "-3", "many"):
+        with pytest.raises(SystemExit, match="2"):
+            main([option, number])
+        assert option in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_the_command_runs_in_processes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", "3", "--seed", "40", "--jobs", "2"]) == 0
     assert re.search(r"3 seeds, .* 0 failed \(.* seeds a minute\)", capsys.readouterr().out)

@@ -135,15 +135,14 @@ def part_of(view: FeatureView, part: Mapping[str, object]) -> FeatureView:
     if not part and view.changed_paths:
         return view
     kinds = ("phases", "calls", "commands", "artifacts", "commits")
-    rows = {kind: tuple(row for row in getattr(view, kind) if _is_in_part(row, part)) for kind in kinds}
+    rows = {
+        kind: tuple(row for row in getattr(view, kind) if all(getattr(row, n, v) == v for n, v in part.items()))
+        for kind in kinds
+    }
     if "attempt" in part:
         rows |= {"artifacts": tuple(made for call in rows["calls"] for made in call.artifacts), "commits": ()}
     changed_paths = {path for call in rows["calls"] for path in call.changed_paths}
     return replace(view, **rows, changed_paths=tuple(sorted(changed_paths)))
-
-
-def _is_in_part(row: object, part: Mapping[str, object]) -> bool:
-    return all(getattr(row, name, value) == value for name, value in part.items())
 
 
 def feature_detail(

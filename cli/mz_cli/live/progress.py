@@ -88,7 +88,8 @@ def _event_texts(value: Any) -> Iterator[str]:
     if isinstance(value, list):
         for element in value:
             yield from _event_texts(element)
-    if not isinstance(value, dict) or _is_foreign(value):
+    foreign = ("user", "system", "tool_result", "thinking")
+    if not isinstance(value, dict) or value.get("role") in foreign[:2] or value.get("type") in foreign:
         return
     name = value.get("name") or value.get("tool_name")
     tool_input = value.get("input") or value.get("parameters")
@@ -104,10 +105,6 @@ def _event_texts(value: Any) -> Iterator[str]:
         yield from content.splitlines()
     for key in ("message", "content", "item", "delta"):
         yield from _event_texts(value.get(key))
-
-
-def _is_foreign(value: dict[Any, Any]) -> bool:
-    return value.get("role") in ("user", "system") or value.get("type") in ("user", "system", "tool_result", "thinking")
 
 
 TICK_SECONDS = 1 / 16

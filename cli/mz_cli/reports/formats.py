@@ -197,7 +197,8 @@ def html(report: Report) -> str:
     )
     environment.filters |= {
         "calls": calls_by_suite, "diff_line": diff_line, "file_position": file_position, "fix": group_fix,
-        "places": count_noun, "search_text": search_text, "single_line": single_line, "time": time_text,
+        "places": count_noun, "search_text": search_text, "single_line": single_line,
+        "time": lambda seconds: f"{seconds:.1f} s" if seconds < 100 else format_elapsed(seconds),
     }  # fmt: skip
     groups = finding_groups(report)
     return environment.from_string(template).render(
@@ -240,10 +241,6 @@ def passed_and_all(suite: Suite) -> tuple[int, int]:
     """Return the number of cases that passed, and of all."""
     cases = findings_by_case(suite).values()
     return sum(not any(finding.fails for finding in findings) for findings in cases), len(cases)
-
-
-def time_text(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 100 else format_elapsed(seconds)
 
 
 def content_security_policy(style: str, script: str) -> str:

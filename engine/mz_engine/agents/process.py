@@ -30,7 +30,7 @@ from mz_events.redaction.redactor import Redactor, Secrets
 from mz_engine.agents.contract import Invocation, OwnPaths, load_object, query_key
 from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import CallResult, CallSpec, Interrupted
-from mz_engine.processes.commands import WorktreeProcesses
+from mz_engine.processes.commands import MB, WorktreeProcesses
 from mz_engine.processes.container import Container
 from mz_engine.processes.environment import agent_folder
 from mz_engine.processes.supervise import (
@@ -232,7 +232,6 @@ class AgentProcesses(WorktreeProcesses):
     """Runs the agent calls of one repository; `spawn` is the `Spawn` that adapters get. A call that `stop` ends has the
     problem `stopped`."""
 
-    output_bytes_max = 200_000_000
     container: Container | None = None
     """Where calls are run instead of the sandbox."""
 
@@ -324,9 +323,8 @@ class AgentProcesses(WorktreeProcesses):
             started_us=time.time_ns() // 1000,
             version=spec.version,
         )
-        limits = ProcessLimits(
-            total_seconds=spec.total_seconds, idle_seconds=spec.idle_seconds, output_bytes=self.output_bytes_max
-        )
+        output_bytes, total, idle = self._sandbox.output_mb * MB, spec.total_seconds, spec.idle_seconds
+        limits = ProcessLimits(total_seconds=total, idle_seconds=idle, output_bytes=output_bytes)
         with closing(Spool(folder, meta, self._secrets)) as spool:
             meter, own = Meter(folder, invocation.is_over_budget), invocation.own
             logins = {path: path.read_bytes() for path in own.logins if path.is_file()}

@@ -157,6 +157,7 @@ class SandboxSettings(SettingsBase, frozen=True, kw_only=True):
     ] = 0
     processes: Annotated[int, doc("How many processes and threads a call or command may have.", ge=16)] = 4000
     file_size_mb: Annotated[int, doc("Largest file that may be written.", ge=1)] = 4000
+    output_mb: Annotated[int, doc("Most that a call may print; more ends it (`output-limit`).", ge=1)] = 200
     cpu: Annotated[Duration | None, doc("CPU time that each process may use; absent: only its time limit.")] = None
 
 

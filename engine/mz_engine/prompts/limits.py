@@ -1,7 +1,7 @@
 """A sandbox of jinja2 that counts steps: turns of loops, calls, filters, operators. A template fails in a replay too.
 Not limited: what one step does inside Python, as with a width in a format string; recursive loops; inclusion."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any
@@ -53,7 +53,7 @@ def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
         _spend(*args)
         result = function(*args, **kwargs)
         _spend(result)
-        return result
+        return (item for item in result if _spend(item)) if isinstance(result, Generator) else result
 
     return counted
 

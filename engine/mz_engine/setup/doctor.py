@@ -155,6 +155,7 @@ def run_checks(options: DoctorOptions) -> DoctorReport:
     if root:
         with suppress(MzError):
             loaded = load_config(root, environment, {})
+    settings, chosen = (loaded.config, loaded.config.agent) if loaded else (DEFAULTS, None)
     directory, identity = root or options.directory, ("-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT")
     machine_checks: dict[str, CheckFunction] = {
         "python": lambda: ok(f"{format_version(sys.version_info[:3])}, {sys.executable}"),
@@ -162,11 +163,10 @@ def run_checks(options: DoctorOptions) -> DoctorReport:
         "git-identity": lambda: identity_check(repository.output_as_user(directory, environment, *identity)),
         "disk": lambda: disk_check(shutil.disk_usage(directory).free, str(directory)),
         "sqlite": lambda: sqlite_check(sqlite3.sqlite_version_info),
-        "isolation": lambda: isolation_check(best_level(), sys.platform),
+        "isolation": lambda: isolation_check(best_level(), sys.platform, settings.isolation),
         "prices": lambda: price_table_check(options.now_seconds),
         "own-prices": lambda: own_prices_check(environment),
     }
-    settings, chosen = (loaded.config, loaded.config.agent) if loaded else (DEFAULTS, None)
     checks = [*_run_all(machine_checks), *agent_checks(environment, chosen, settings)]
     checks += _run_all({"repository": lambda: repository_check(options)})
     if root:
@@ -254,19 +254,21 @@ def sqlite_check(version: Version) -> DoctorCheck:
     return ok(text)
 
 
-def isolation_check(level: str, platform: str) -> DoctorCheck:
-    """Check how agents are confined, by the best of `guard.LEVELS` that works here, and `sys.platform`."""
-    summary = ISOLATION_SUMMARIES[level]
+def isolation_check(level: str, platform: str, required: str = DEFAULTS.isolation) -> DoctorCheck:
+    """Check how agents are confined, by the best of `guard.LEVELS` that works here, `sys.platform` and settings."""
+    judge, summary = warn, ISOLATION_SUMMARIES[level]
     if level in guard.MOUNTING:
         return ok(summary)
+    if required not in (DEFAULTS.isolation, level):
+        judge, summary = fail, f"`isolation: {required}` is required, but {summary}"
     if platform == "darwin":
         hint = "run mz on Linux, for example in a container, if agents must not write to your checkout"
-        return warn(f"macOS: {summary}; {NOT_WRITE_PROTECTED}", hint)
+        return judge(f"macOS: {summary}; {NOT_WRITE_PROTECTED}", hint)
     hint = (
         "allow unprivileged user namespaces (`sysctl kernel.unprivileged_userns_clone=1`), install bubblewrap where "
         "only that may make them, or run mz as root"
     )
-    return warn(summary if level == guard.LANDLOCK else f"{summary}; {NOT_WRITE_PROTECTED}", hint)
+    return judge(summary if level == guard.LANDLOCK else f"{summary}; {NOT_WRITE_PROTECTED}", hint)
 
 
 def format_version(version: Version) -> str:

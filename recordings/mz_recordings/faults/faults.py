@@ -294,8 +294,9 @@ def _cut_variants(stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
     for number, line in enumerate(lines):
         yield (f"cut-after-line-{number}" if number else "empty"), stdout[:offset], 0
         yield f"cut-in-line-{number + 1}", stdout[: offset + len(line) // 2], 0
-        if (split_offset := _character_split(line)) is not None:
-            yield f"cut-in-a-character-of-line-{number + 1}", stdout[: offset + split_offset], 0
+        starts = [at for at in range(1, len(line)) if line[at] >= 0xC0]  # First bytes of multi-byte characters.
+        if starts:
+            yield f"cut-in-a-character-of-line-{number + 1}", stdout[: offset + starts[-1] + 1], 0
         offset += len(line)
     yield "cut-before-the-last-byte", stdout.rstrip(b"\r\n")[:-1], 0
     yield "cut-before-the-last-line-end", stdout.rstrip(b"\r\n"), 0
@@ -303,11 +304,6 @@ def _cut_variants(stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
     for code in (*SIGNALS, TERMINATED, 1):
         yield f"cut-before-the-end-exit-{code}", b"".join(lines[:-1]), code
         yield f"empty-exit-{code}", b"", code
-
-
-def _character_split(line: bytes) -> int | None:
-    """Return the position behind the first byte of the last multi-byte character."""
-    return next((at for at in range(len(line) - 1, 0, -1) if line[at] >= 0xC0), -1) + 1 or None
 
 
 # corrupted ------------------------------------------------------------------------------------------------------------

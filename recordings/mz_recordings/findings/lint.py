@@ -85,13 +85,10 @@ Span = tuple[int, bool, str]
 
 def _secrets(data: bytes, secrets: Secrets) -> Iterator[Span]:
     for secret in secrets.find(data):
-        encoding = f", {secret.encoding}" if secret.encoding else ""
-        yield secret.start, secret.certain, f"{_describe(secret.name)}{encoding}"
-
-
-def _describe(name: str) -> str:
-    """Describe a secret: names of variables are upper case, those of rules are not."""
-    return f"the value of {name}" if name.upper() == name else f"what looks like a secret ({name})"
+        name, encoding = secret.name, f", {secret.encoding}" if secret.encoding else ""
+        # Names of variables are upper case, those of rules are not.
+        text = f"the value of {name}" if name.upper() == name else f"what looks like a secret ({name})"
+        yield secret.start, secret.certain, f"{text}{encoding}"
 
 
 def _personal_data(data: bytes) -> Iterator[Span]:
