@@ -6,12 +6,12 @@ import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import cast
 
 import click
 from mz_engine.effects.guidance import compose_head
 from mz_engine.effects.prompt import ComposedPrompt, SessionPlan, compose_prompt, gather_material
-from mz_engine.effects.steps import Do, StepContext, Steps
+from mz_engine.effects.steps import StepContext, run_steps
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.repository import base_commit
 from mz_engine.git.workspace import GitWorkspace
@@ -27,8 +27,6 @@ from mz_projections.feature.state import FeatureProgress, InPhase, UnitRun
 from mz_cli.app.context import find_root
 from mz_cli.app.help import did_you_mean
 from mz_cli.terminal.console import print_note, write_file_bytes
-
-T = TypeVar("T")
 
 
 def print_prompt(pipeline: str, phase: str, item: str) -> None:
@@ -71,18 +69,6 @@ def preview(root: Path, plan: RunPlan, phase: str, item: str) -> ComposedPrompt:
     memory = SimpleNamespace(select=lambda query: Selection())
     workspace = GitWorkspace(root, plan.pins.config.workspace)
     ports = cast(Ports, SimpleNamespace(workspace=workspace, blobs=blobs, secrets=Secrets({}), memory=memory))
-    head, key = run_reads(compose_head(context, BUILDER), ports), context.key("agent.builder", 1)
-    material = run_reads(gather_material(context, BUILDER, key, head.texts), ports)
-    return run_reads(compose_prompt(context, context.phase.prompt or "", SessionPlan(), material), ports)
-
-
-def run_reads(steps: Steps[T], ports: Ports) -> T:
-    """Carry out steps that only read, and return their result."""
-    answer: Any = None
-    while True:
-        try:
-            step = steps.send(answer)
-        except StopIteration as end:
-            return cast(T, end.value)
-        assert isinstance(step, Do)
-        answer = step.call(ports)
+    head, key = run_steps(compose_head(context, BUILDER), ports), context.key("agent.builder", 1)
+    material = run_steps(gather_material(context, BUILDER, key, head.texts), ports)
+    return run_steps(compose_prompt(context, context.phase.prompt or "", SessionPlan(), material), ports)

@@ -16,9 +16,8 @@ def read_text(path: Path, name: str, bytes_max: int = BYTES_MAX) -> str:
     """
     try:
         if path.exists() and not path.is_file():
-            raise MzError(
-                "MZ2001", "it is not a file", hint="put a text file in its place", location=SourceLocation(name)
-            )
+            hint = "put a text file in its place"
+            raise MzError("MZ2001", "it is not a file", hint=hint, location=SourceLocation(name))
         with open(path, "rb") as file:
             data = file.read(bytes_max + 1)
     except OSError as error:
@@ -33,24 +32,17 @@ def decode_text(data: bytes, name: str, bytes_max: int = BYTES_MAX) -> str:
     if len(data) > bytes_max:
         hint = "make it smaller, or check that it is the right file"
         raise MzError("MZ2008", f"it has more than {bytes_max:,} bytes", hint=hint, location=SourceLocation(name))
-    nul_offset = data.find(b"\0")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise MzError(
-            "MZ2002", f"{name} is UTF-16, not UTF-8", hint="save it as UTF-8", location=SourceLocation(name, 1, 1)
-        )
+        location = SourceLocation(name, 1, 1)
+        raise MzError("MZ2002", f"{name} is UTF-16, not UTF-8", hint="save it as UTF-8", location=location)
+    text, offset = "", data.find(b"\0")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        first = error.start if nul_offset < 0 else min(nul_offset, error.start)
-        raise _not_text_error(data, first, name) from error
-    if nul_offset >= 0:
-        raise _not_text_error(data, nul_offset, name)
+        offset = error.start if offset < 0 else min(offset, error.start)
+    if offset >= 0:
+        before = data[data.rfind(b"\n", 0, offset) + 1 : offset].decode("utf-8", "replace")
+        location = SourceLocation(name, data.count(b"\n", 0, offset) + 1, len(before) + 1)
+        message = f"byte 0x{data[offset]:02x} is not UTF-8 text"
+        raise MzError("MZ2002", message, hint="save the file as UTF-8", location=location)
     return text
-
-
-def _not_text_error(data: bytes, offset: int, name: str) -> MzError:
-    line = data.count(b"\n", 0, offset) + 1
-    before = data[data.rfind(b"\n", 0, offset) + 1 : offset]
-    location = SourceLocation(name, line, len(before.decode("utf-8", "replace")) + 1)
-    message = f"byte 0x{data[offset]:02x} is not UTF-8 text"
-    return MzError("MZ2002", message, hint="save the file as UTF-8", location=location)

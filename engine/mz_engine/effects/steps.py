@@ -7,7 +7,7 @@ which decides and appends to the run's stream and the feature's in one transacti
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple, cast
 
 import msgspec
 from mz_events.catalog.base import Event
@@ -143,6 +143,17 @@ def call_port(method: Callable[[Any, *Arguments], T], *arguments: *Arguments) ->
     """Call a port, typed: `data = yield from call_port(Workspace.read, tree, path)`."""
     result: T = yield Do(method, arguments)
     return result
+
+
+def run_steps(steps: Steps[T], ports: Ports) -> T:
+    """Carry out steps whose events and requests nobody needs, and return their result."""
+    result: Any = None
+    while True:
+        try:
+            step = steps.send(result)
+        except StopIteration as end:
+            return cast(T, end.value)
+        result = step.call(ports) if isinstance(step, Do) else True
 
 
 def emit(*events: Event) -> Effect:

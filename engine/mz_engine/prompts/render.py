@@ -208,34 +208,33 @@ def render(templates: Mapping[str, str], name: str, data: PromptData, continuati
     rendered. Templates may leave out what is in `data.known`; where one does not know learnings, notes or rework,
     they follow it, since what a person answers or why a reply was rejected must not get lost. `limits.py` limits work
     and size."""
-    import jinja2
-
-    from mz_engine.prompts.limits import STEPS_MAX, steps_left
-
     name = CONTINUATION if continuation and CONTINUATION in templates else name
-    sources = tuple(sorted(templates.items()))
-    environment, values = _environment(sources), asdict(data)
-    steps_left.set(STEPS_MAX)
-    try:
-        texts = [environment.get_template(name).render(values)]
-        for variable, partial in LATER_PARTIALS.items():
-            if values[variable] and partial in templates and variable not in known_variables(sources, name):
-                texts.append(environment.get_template(partial).render(values))
-    except (jinja2.TemplateError, *TEMPLATE_FAILURES) as error:
-        raise template_error(name, error) from error
-    text = "\n\n".join(texts)
+    text = "\n\n".join(_rendered_texts(templates, name, data, LATER_PARTIALS))
     return BLANK_LINES.sub("\n\n", text).strip().replace(KEPT_NEWLINE, "\n") + "\n"
 
 
 def render_edit(templates: Mapping[str, str], name: str, data: EditData) -> str:
     """Return the text of a file that an edit writes. Raises TemplateError."""
+    return _rendered_texts(templates, name, data, {})[0]
+
+
+def _rendered_texts(
+    templates: Mapping[str, str], name: str, data: PromptData | EditData, later: Mapping[str, str]
+) -> list[str]:
+    """Return the text of the template, and those of the `later` ones whose variable it does not know."""
     import jinja2
 
     from mz_engine.prompts.limits import STEPS_MAX, steps_left
 
+    sources = tuple(sorted(templates.items()))
+    environment, values = _environment(sources), asdict(data)
     steps_left.set(STEPS_MAX)
     try:
-        return _environment(tuple(sorted(templates.items()))).get_template(name).render(asdict(data))
+        texts = [environment.get_template(name).render(values)]
+        for variable, partial in later.items():
+            if values[variable] and partial in templates and variable not in known_variables(sources, name):
+                texts.append(environment.get_template(partial).render(values))
+        return texts
     except (jinja2.TemplateError, *TEMPLATE_FAILURES) as error:
         raise template_error(name, error) from error
 

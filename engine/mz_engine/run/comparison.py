@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from secrets import token_hex
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
 import msgspec
 from mz_events.adapters.memory import MemoryBlobs, MemoryStore
@@ -18,7 +18,7 @@ from mz_engine.decoding.quantity import Duration, default_duration
 from mz_engine.decoding.text_file import read_text
 from mz_engine.decoding.yaml import decode_document, parse_yaml
 from mz_engine.effects.commands import open_checkout
-from mz_engine.effects.steps import Do, Steps
+from mz_engine.effects.steps import run_steps
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.agent_description import NonEmpty, Variable, matching
 from mz_engine.model.config import Config, Name, SettingsBase
@@ -40,7 +40,6 @@ MARK_CHARS = 32
 SHOWN_BYTES = 2_000
 """Of the end of what a command printed that stops the comparison."""
 Part = Literal["exit", "stdout", "stderr"]
-T = TypeVar("T")
 Argument = Annotated[str, matching(r"[^\0]*", "a text without NUL", "leave NUL out")]
 
 
@@ -140,7 +139,7 @@ def compare_versions(
 def _build(name: str, worktree: FeatureWorktree, commit: Commit, config: Config, ports: SystemPorts) -> FeatureWorktree:
     """Set a version up and build it; return where it is."""
     key = f"{worktree.run}/{worktree.feature}"
-    checkout, failed = _drive(open_checkout(worktree, key, commit, commit, config), ports)
+    checkout, failed = run_steps(open_checkout(worktree, key, commit, commit, config), ports)
     if failed is not None:
         output = ports.blobs.get(failed.excerpt)
         raise _stopped("MZ2018", f"the set-up command `{failed.name}` failed on {name}", output)
@@ -179,15 +178,3 @@ def _run_case(case: Case, worktree: FeatureWorktree, ports: SystemPorts) -> Ende
     is_cut = OUTPUT_BYTES_MAX in map(len, outputs)
     stdout, stderr = (output.replace(result.root.encode(), CHECKOUT) for output in outputs)
     return Ended(exit=result.exit, stdout=stdout, stderr=stderr, is_cut=is_cut)
-
-
-def _drive(steps: Steps[T], ports: SystemPorts) -> T:
-    """Carry out steps whose events nobody needs."""
-    result: Any = None
-    while True:
-        try:
-            step = steps.send(result)
-        except StopIteration as ended:
-            value: T = ended.value
-            return value
-        result = step.call(ports) if isinstance(step, Do) else True

@@ -103,7 +103,12 @@ def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, 
                 hint = f"merge the settings into {FILE_NAME} and remove {name}" if both else f"rename it to {FILE_NAME}"
                 raise MzError("MZ2014", message, hint=hint, location=SourceLocation(name))
         document = parse_yaml(_read_if_exists(root, FILE_NAME), FILE_NAME)
-        overrides = dict(_overrides(environment, flags, known_settings))
+        overrides = dict[str, tuple[object, str]]()  # Value and origin; a flag wins over a variable.
+        for setting in known_settings:
+            if setting.scalar and (text := environment.get(setting.variable, "")):
+                overrides[setting.name] = _parse_variable(text, setting), setting.variable
+            if (value := flags.get(setting.name)) is not None:
+                overrides[setting.name] = list(value) if isinstance(value, tuple) else value, "command line"
         merged, settings = _merge(document, overrides, known_settings)
         values = {name: getattr(settings, name) for name in Settings.__struct_fields__}
         learned = read_routing(root)
@@ -146,17 +151,6 @@ def kept_settings(run: str, kept: Config, loaded: LoadedConfig, own: tuple[str, 
 
 def _read_if_exists(root: Path, name: str) -> str:
     return read_text(root / name, name) if os.path.lexists(root / name) else ""
-
-
-def _overrides(
-    environment: Mapping[str, str], flags: Mapping[str, object], known_settings: tuple[SettingInfo, ...]
-) -> Iterator[tuple[str, tuple[object, str]]]:
-    """Yield value and origin of the settings that a variable or a flag has, the winner last."""
-    for setting in known_settings:
-        if setting.scalar and (text := environment.get(setting.variable, "")):
-            yield setting.name, (_parse_variable(text, setting), setting.variable)
-        if (value := flags.get(setting.name)) is not None:
-            yield setting.name, (list(value) if isinstance(value, tuple) else value, "command line")
 
 
 def _merge(

@@ -167,7 +167,14 @@ class Gemini(Adapter):
             return CallResult(stdout=b"", stderr=TOO_LONG_MESSAGE, exit=None, duration_ms=0, problem=PROMPT_TOO_LONG)
         home = _home(environment)
         if home is not None:
-            _write_policy(home / POLICY_FOLDER, policy_text(spec.tools, spec.skills))
+            text = policy_text(spec.tools, spec.skills)
+            path = home / POLICY_FOLDER / policy_file_name(text)
+            with contextlib.suppress(OSError):  # Without the policy the call continues with fewer tools.
+                if not path.is_file() or path.read_bytes() != text.encode():
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+                        file.write(text)
+                    Path(file.name).replace(path)  # Several calls at once may write it.
         return spawn(spec, self.invocation(spec, environment))
 
     def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
@@ -199,18 +206,6 @@ class Gemini(Adapter):
             argv += ["--resume" if spec.resumes else "--session-id", spec.session]
         env = self.call_environment(environment)
         return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=env)
-
-
-def _write_policy(folder: Path, text: str) -> None:
-    """Write the policy unless it exists with this content. If writing fails, the call continues with fewer tools."""
-    path = folder / policy_file_name(text)
-    with contextlib.suppress(OSError):
-        if path.is_file() and path.read_bytes() == text.encode():
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
-            file.write(text)
-        Path(file.name).replace(path)  # Several calls at once may write it.
 
 
 # the login ------------------------------------------------------------------------------------------------------------
