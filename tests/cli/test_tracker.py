@@ -318,6 +318,13 @@ def test_what_people_changed_stays(desk: Desk) -> None:
     assert (desk.issue()["labels"], desk.comments()) == (["bug", "mz"], ["**mz**: merged"])
 
 
+def test_a_repository_is_the_same_in_any_case(desk: Desk) -> None:
+    desk.add("t1", "t2")
+    desk.show()
+    desk.show(replace(CONFIG, tracker="github:Acme/Tally"))
+    assert desk.opened() == ["acme/tally#1", "acme/tally#2"]
+
+
 def test_another_repository_gets_issues_of_its_own(desk: Desk) -> None:
     desk.add("t1")
     desk.show()

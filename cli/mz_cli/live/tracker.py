@@ -92,12 +92,12 @@ class Tracker:
 
     def _issues(self, run: str) -> tuple[dict[FeatureId, int], dict[FeatureId, Request]]:
         """Return the numbers of the issues in this repository that the run has opened, and its requests."""
-        numbers, requests = dict[FeatureId, int](), dict[FeatureId, Request]()
+        numbers, requests, name = dict[FeatureId, int](), dict[FeatureId, Request](), self._forge.repository or ""
         for recorded in self._log.store.read(tracker_stream(run)):
             event = recorded.event
-            if isinstance(event, IssueOpened) and event.issue.startswith(f"{self._forge.repository}#"):
+            if isinstance(event, IssueOpened) and event.issue.lower().startswith(f"{name.lower()}#"):
                 numbers[event.feature] = int(event.issue.rpartition("#")[2])
-            elif isinstance(event, IssueRequested) and event.repository == self._forge.repository:
+            elif isinstance(event, IssueRequested) and event.repository.lower() == name.lower():
                 requests[event.feature] = datetime.fromtimestamp(recorded.recorded_at_us / 1e6, UTC), event.token
         return numbers, requests
 
