@@ -106,7 +106,10 @@ def calibrate(since: str | None, until: str | None, write: bool, as_json: bool) 
         ),
         written=str(written) if written else None,
     )
-    print_document("calibrate", result) if as_json else _print_result(result, write)
+    if as_json:
+        print_document("calibrate", result)
+    else:
+        _print_result(result, write)
     return Exit.NOT_COMPARABLE if write and not coefficients else Exit.OK
 
 

@@ -502,7 +502,10 @@ def print_plan(root: Path, flags: Mapping[str, object], only: tuple[str, ...], a
         print_note(format_diagnostic(warning))
     day = SpendingRecord(spending_folder(os.environ)).day(time.time_ns() // 1_000)
     shape = plan_shape(plan, resumed_run, day)
-    print_document("run-plan", shape) if as_json else print_plan_text(shape)
+    if as_json:
+        print_document("run-plan", shape)
+    else:
+        print_plan_text(shape)
     if plan.unfinished is not None and not as_json and (waiting := waiting_features(plan.unfinished)):
         print_note(f"waiting for an answer: {', '.join(waiting)}; see `mz review list`")
     return bool(shape.features or shape.adds) or resumed_run is not None

@@ -175,7 +175,10 @@ def collect(dry_run: bool, as_json: bool) -> None:
         raise no_runs_error()
     with SqliteStore(mz_folder / LOG_FILE, read_only=dry_run) as store:
         collected = collect_garbage(mz_folder, store, dry_run)
-    print_document("clean-blobs", collected) if as_json else print_collected(collected)
+    if as_json:
+        print_document("clean-blobs", collected)
+    else:
+        print_collected(collected)
 
 
 def print_collected(result: CollectedGarbage) -> None:

@@ -63,7 +63,10 @@ def diff(left: str, right: str, verdict_exit: bool, as_json: bool) -> int:
         start = with_usd(difference.start_differences)
         repository = str(log.root)
         report = shape_of(DiffReport, difference, repository=repository, start_differences=start, features=features)
-    print_document("diff", report) if as_json else print_differences(report)
+    if as_json:
+        print_document("diff", report)
+    else:
+        print_differences(report)
     return int(Exit.VERDICT if verdict_exit and report.differs else Exit.OK)
 
 

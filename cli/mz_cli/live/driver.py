@@ -146,7 +146,10 @@ def drive_run(root: Path, start_run: StartRun, command: str, as_json: bool) -> t
     with open_log(root) as log:
         view = log.view(log.find_run(run))
         context = run_context(log, view.run)
-    print_document(command, run_status(view, context)) if as_json else print_run(view, context)
+    if as_json:
+        print_document(command, run_status(view, context))
+    else:
+        print_run(view, context)
     if cancelled := [feature.feature for feature in view.features if run and feature.status == "cancelled"]:
         print_note(f"cancelled, so not delivered: {', '.join(cancelled)}")
     return int(run_exit(view)) if run else 0, run

@@ -119,7 +119,10 @@ def validate(as_json: bool) -> int:
     diagnostics = tuple(diagnostic for file in files for diagnostic in file.diagnostics)
     names = tuple(file.file for file in files)
     result = LintResult(files=names, diagnostics=diagnostics, **severity_counts(diagnostics))
-    print_document("cards-validate", result) if as_json else print_diagnostics(diagnostics, result)
+    if as_json:
+        print_document("cards-validate", result)
+    else:
+        print_diagnostics(diagnostics, result)
     return int(Exit.INVALID if result.errors else Exit.OK)
 
 

@@ -255,7 +255,10 @@ def lint(pipeline: tuple[str, ...], as_json: bool) -> int:
     all_diagnostics = (*material.diagnostics, *(diagnostic for _, diagnostics in checked for diagnostic in diagnostics))
     files = (*material.files, *(file for file, _ in checked))
     result = LintResult(files=files, diagnostics=all_diagnostics, **severity_counts(all_diagnostics))
-    print_document("pipelines-lint", result) if as_json else print_diagnostics(all_diagnostics, result)
+    if as_json:
+        print_document("pipelines-lint", result)
+    else:
+        print_diagnostics(all_diagnostics, result)
     return int(Exit.INVALID if result.errors else Exit.OK)
 
 

@@ -48,4 +48,7 @@ def record(
     """
     with open_log() as log:
         result = make(log, log.find_run(run or newest_run(log)), to, replace, provenance, max_age)
-    print_document("record", result) if as_json else print_result(result, print_line)
+    if as_json:
+        print_document("record", result)
+    else:
+        print_result(result, print_line)

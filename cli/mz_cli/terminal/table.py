@@ -165,13 +165,19 @@ def print_output(
     if as_json:
         print_document(command, body)
         return
-    print_table(text) if isinstance(text, Table) else print_line(*text)
+    if isinstance(text, Table):
+        print_table(text)
+    else:
+        print_line(*text)
     print_note(*notes)
 
 
 def write_output(stream: TextIO, as_json: bool, command: str, body: msgspec.Struct, lines: Iterable[Line]) -> None:
     """Print what a command returns: its document to stdout, else styled lines to the stream."""
-    print_document(command, body) if as_json else write_lines(stream, lines)
+    if as_json:
+        print_document(command, body)
+    else:
+        write_lines(stream, lines)
 
 
 def tab_separated(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

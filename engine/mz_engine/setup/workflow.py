@@ -127,7 +127,7 @@ def program_installs(setup: Iterable[str], commands: Iterable[str]) -> tuple[str
     for line in (*setup, *commands):
         program = program_of(line) or ""
         module = MODULE.search(line)
-        for name in (program, module[1] if module and not setup else "", YARN_BERRY * (YARN_BERRY in line)):
+        for name in (program, module[1] if module and not setup else "", YARN_BERRY if YARN_BERRY in line else ""):
             if name in programs.installs:
                 installs[programs.installs[name]] = None
         if program and "/" not in program and program not in (*programs.preinstalled, *programs.installs):
