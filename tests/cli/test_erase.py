@@ -112,6 +112,8 @@ def test_what_is_not_erased(log: StoredRun, mz: Mz) -> None:
         assert (answer.exit, "MZ1002" in answer.err) == (2, True)
     with FileLock(log.home / ".mz" / "run.lock"):
         assert mz("erase", log.blob(ARTIFACT), "--reason", REASON).exit == 16
+    for reason in ("", " \n", "x" * 20_001):
+        assert mz("erase", log.blob(ARTIFACT), "--reason", reason).exit == 2
     assert events(log.home) == []
     assert mz("erase", log.blob(ARTIFACT)).exit == 2
     assert mz("erase", log.blob(ARTIFACT), "--reason", REASON).exit == 0

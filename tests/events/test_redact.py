@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import random
 import string
@@ -56,6 +57,9 @@ KEYS = {
         lambda value: json.dumps(json.dumps(value))[1:-1],
         lambda value: json.dumps(value)[1:-1].replace("/", "\\/"),
         lambda value: json.dumps(value)[1:-1].replace("<", "\\u003c").replace("&", "\\u0026"),
+        html.escape,
+        lambda value: html.escape(value, quote=False),
+        lambda value: html.escape(value).replace("&#x27;", "&#39;"),
         lambda value: quote(value, safe=""),
         quote,
         quote_plus,

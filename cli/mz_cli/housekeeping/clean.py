@@ -29,7 +29,7 @@ from mz_events.names import Digest, erasure_stream
 
 from mz_cli.app.context import ProjectLog, find_root, is_process_running, no_runs_error, open_log
 from mz_cli.app.help import command, format_options
-from mz_cli.app.input import may_ask
+from mz_cli.app.input import may_ask, read_text_option
 from mz_cli.people.inbox import store_text, store_user_name
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import Shape, print_document
@@ -212,7 +212,7 @@ def erase(blob: str, reason: str) -> None:
     BLOB is a digest or its beginning. Only this text is erased: not others that quote it, such as prompts, and neither
     commits, branches, captures (refs/mz), worktrees nor cassettes.
     """
-    runs, needed = dict[Digest, set[str]](), set[Digest]()
+    runs, needed, why = dict[Digest, set[str]](), set[Digest](), read_text_option(reason, "the reason") or ""
     with open_log() as log:
         if is_process_running(log.root):
             raise MzError("MZ5002", "a process drives a run in this repository", hint="stop it first, with Ctrl-C")
@@ -226,7 +226,7 @@ def erase(blob: str, reason: str) -> None:
             hint = "name one; not the settings of a run, without which it cannot be read, nor the reason of an erasure"
             raise MzError("MZ1002", f"{blob[:64]!r} begins {len(runs)} digests that the log cites", hint=hint)
         ((digest, names),) = runs.items()
-        data, text = log.blobs.get(digest), store_text(log, reason)
+        data, text = log.blobs.get(digest), store_text(log, why)
         event = BlobErased(blob=digest, size_bytes=len(data), reason=text, actor=store_user_name(log))
         log.append(event, *map(erasure_stream, sorted(names)))
         log.blobs.erase(digest, log.load_text(text))

@@ -309,14 +309,10 @@ def find_row(rows: Iterable[PriceRow], model: str, day: date) -> PriceRow | None
     matching_rows = [
         row
         for row in rows
-        if (row.since or "") <= day.isoformat() and any(fnmatchcase(name, _pattern(row.model)) for name in names)
+        if (row.since or "") <= day.isoformat()  # Only `*` is a wildcard; the mark of a long context window is none.
+        and any(fnmatchcase(name, "*".join(map(glob.escape, base_name(row.model).split("*")))) for name in names)
     ]
     return max(matching_rows, key=lambda row: row.since or "", default=None)
-
-
-def _pattern(model: str) -> str:
-    """Return a glob in which only `*` is a wildcard, without the mark of a long context window."""
-    return "*".join(map(glob.escape, base_name(model).split("*")))
 
 
 def row_card(row: PriceRow, tier: str = "") -> RateCard | None:

@@ -1,4 +1,4 @@
-"""Finds known secret values: verbatim, escaped for JSON and URLs, in base64 and base32 at each alignment, in
+"""Finds known secret values: verbatim, escaped for JSON, HTML and URLs, in base64 and base32 at each alignment, in
 hexadecimal, and with colours or line ends inside."""
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import re
 from base64 import b32encode, b64encode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from html import escape
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -25,9 +26,10 @@ SPLIT_BYTES_MIN = 4
 
 def encodings(value: str) -> frozenset[bytes]:
     """Return every encoding of a secret value to search for."""
-    raw = value.encode("utf-8", "surrogateescape")
+    pages = (value, escape(value), escape(value, quote=False), escape(value).replace("&#x27;", "&#39;"))
+    raw, *in_html = (page.encode("utf-8", "surrogateescape") for page in pages)
     return frozenset(
-        (raw, *_json_encodings(value), *_url_encodings(raw), *base64_encodings(raw), *_base32_encodings(raw),
+        (raw, *in_html, *_json_encodings(value), *_url_encodings(raw), *base64_encodings(raw), *_base32_encodings(raw),
          raw.hex().encode(), raw.hex().upper().encode())
     )  # fmt: skip
 
