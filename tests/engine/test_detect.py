@@ -31,6 +31,7 @@ DETECTED = [
 UNITTEST = "import unittest\n"
 NPM = '{"scripts": {"test": "jest", "lint": "eslint .", "build": 5}}'
 YARN = NPM[:-1] + ', "packageManager": "yarn@%s"}'
+MANAGED = NPM[:-1] + ', "dependencies": {"a": "1"}, "packageManager": "%s"}'
 YARN_PNP = "YARN_ENABLE_GLOBAL_CACHE=false yarn install --immutable"
 BUNDLER = ("bundle config set --local path .bundle", "bundle install")
 
@@ -95,6 +96,12 @@ def tree(root: Path, **files: str) -> DetectedProject:
         ({"package.json": NPM[:-1] + ', "dependencies": {"a": "1"}}'}, "npm test", "npm install --no-package-lock"),
         ({"package.json": NPM[:-1] + ', "workspaces": ["a"]}'}, "npm test", "npm install --no-package-lock"),
         ({"package.json": NPM}, "npm test", None),
+        ({"package.json": MANAGED % "pnpm@9.15.0"}, "pnpm run test", "pnpm install --no-lockfile"),
+        ({"package.json": MANAGED % "bun@1.2.0"}, "bun run test", "bun install --no-save"),
+        ({"package.json": MANAGED % "yarn@1.22.22"}, "yarn run test", "yarn install --no-lockfile"),
+        ({"package.json": MANAGED % "yarn@4.9.1"}, "yarn run test", YARN_PNP.replace("--", "--no-")),
+        ({"package.json": MANAGED % "npm@11.0.0"}, "npm test", "npm install --no-package-lock"),
+        ({"package.json": MANAGED % "pnpm@9.15.0", "package-lock.json": "{}"}, "npm test", "npm ci"),
     ],
 )
 def test_detection_of_node(tmp_path: Path, files: dict[str, str], test: str, setup: str | None) -> None:

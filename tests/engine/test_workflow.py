@@ -181,6 +181,7 @@ def test_the_address_of_a_remote_for_everybody(url: str, expected: str) -> None:
         (("pnpm install --frozen-lockfile",), ("CI=1 pnpm run test", ""), ("npm install --global pnpm",)),
         (("yarn install --frozen-lockfile",), ("yarn run test",), ()),
         (("YARN_ENABLE_GLOBAL_CACHE=false yarn install --immutable",), ("yarn run test",), ("corepack enable",)),
+        (("yarn install --no-immutable",), ("yarn run test",), ("corepack enable",)),
     ],
 )
 def test_what_commands_need_is_installed(

@@ -58,6 +58,7 @@ class Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     stacks: dict[str, Stack]
     node_managers: dict[str, tuple[str, str]]
+    node_unlocked: dict[str, str]
     python_managers: dict[str, tuple[str, str, dict[str, str]]]
     python_settings: tuple[str, ...]
     requirements: tuple[str, ...]
@@ -81,8 +82,7 @@ TARGETS = (
 NPM_PLACEHOLDER = "no test specified"
 """Part of the test script that `npm init` writes."""
 BERRY = re.compile(r"yarn@(?!1\.)")
-YARN_BERRY = "yarn install --immutable"
-YARN_PNP = f"YARN_ENABLE_GLOBAL_CACHE=false {YARN_BERRY}"
+PNP = "YARN_ENABLE_GLOBAL_CACHE=false "
 """Keeps the packages in the worktree: without `node_modules`, tests read them where the installation left them."""
 NO_PNP = re.compile(r"""^nodeLinker:\s*["']?(?:node-modules|pnpm)\b""", re.MULTILINE)
 BUNDLE_LOCAL = "bundle config set --local path .bundle"
@@ -147,16 +147,19 @@ def _node_stack(root: Path) -> Stack | None:
     package = _read_table(root, "package.json")
     if package is None:
         return None
-    program, install = _find_manager(root, tables().node_managers) or ("npm", "")
+    declared, unlocked = str(package.get("packageManager")), tables().node_unlocked
+    name = declared.partition("@")[0]
+    program, install = _find_manager(root, tables().node_managers) or (name if name in unlocked else "npm", "")
     commands = {
         name: "npm test" if (program, name) == ("npm", "test") else f"{program} run {name}"
         for name, script in _scripts(package, "scripts").items()
         if isinstance(script, str) and script.strip() and NPM_PLACEHOLDER not in script
     }
-    if program == "yarn" and (_has_file(root, ".yarnrc.yml") or BERRY.match(str(package.get("packageManager")))):
-        install = YARN_BERRY if NO_PNP.search(_read_text(root, ".yarnrc.yml")) else YARN_PNP
+    if program == "yarn" and (_has_file(root, ".yarnrc.yml") or BERRY.match(declared)):
+        prefix = "" if NO_PNP.search(_read_text(root, ".yarnrc.yml")) else PNP
+        install = f"{prefix}yarn install --{'' if install else 'no-'}immutable"
     elif not install and any(package.get(key) for key in ("dependencies", "devDependencies", "workspaces")):
-        install = "npm install --no-package-lock"
+        install = unlocked[program]
     return Stack("node", commands, (install,) if install else (), ("node_modules",))
 
 

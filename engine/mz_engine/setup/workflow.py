@@ -19,7 +19,7 @@ from mz_engine.git.process import NO_USER_CONFIG, mask_credentials, run_program,
 from mz_engine.git.repository import output_as_user
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.run.plan import program_of
-from mz_engine.setup.detect import YARN_BERRY, tables
+from mz_engine.setup.detect import tables
 from mz_engine.version import VERSION
 
 PACKAGE = "mz-engine"
@@ -124,10 +124,11 @@ def program_installs(setup: Iterable[str], commands: Iterable[str]) -> tuple[str
     MzError (MZ2021) for a program that is neither there nor has such a command."""
     programs = tables().workflow_programs
     setup, installs = tuple(setup), dict[str, None]()
+    lines = [name for name in programs.installs if " " in name]
     for line in (*setup, *commands):
         program = program_of(line) or ""
         module = MODULE.search(line)
-        for name in (program, module[1] if module and not setup else "", YARN_BERRY if YARN_BERRY in line else ""):
+        for name in (program, module[1] if module and not setup else "", *(name for name in lines if name in line)):
             if name in programs.installs:
                 installs[programs.installs[name]] = None
         if program and "/" not in program and program not in (*programs.preinstalled, *programs.installs):
