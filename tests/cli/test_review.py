@@ -196,7 +196,7 @@ SHOWN = {
     "exhausted": ("no JSON list", "artifact plan (plans/b.json):\n  | no plan"),
     "retries": ("too many calls of the agent failed (timeout)", "Which database"),
     "blocker": ("question of the agent:\n  | Which database shall I use?", "mz review answer b TEXT"),
-    "limit": ("longer wait than the run allows (rate-limit)",),
+    "limit": ("for longer than the run may wait (rate-limit)",),
     "approval": ("phase: build, unit u2", "This should be done in another way.", "second version of u2", "3 passed"),
     "unrouted": ("weird.reviewer", "This is odd."),
     "baseline": ("nothing works", "the feature continues in spite of baseline.check"),

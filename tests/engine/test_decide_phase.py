@@ -337,7 +337,8 @@ def waits(*problems: Problem | None, pins: Pins = PINS) -> tuple[list[int], act.
     [
         ("overloaded", 30, [30, 30, 60, 120, 240, 480, 960, 1680]),
         ("rate-limit", None, [600, 600, 1200, 1200]),
-        ("rate-limit", 1500, [1500, 1500]),
+        ("rate-limit", 1500, [1500, 1500, 600]),
+        ("rate-limit", 4000, [3600]),
         ("connection", 30, [30, 30, 60, 120, 240, 480, 960, 1680]),
     ],
 )
@@ -364,21 +365,18 @@ def test_a_reply_ends_the_patience_with_the_service() -> None:
     assert waits(*[down] * 4, *[odd] * 4)[1] == question, "what was waited out is none of the retries"
 
 
-def test_a_short_patience_is_kept() -> None:
-    pins = trial.pins(Config(limits=Limits(wait_max=Duration(45))))
+@pytest.mark.parametrize(("seconds", "pauses"), [(45, [30, 15]), (20, [20])])
+def test_a_short_patience_is_used_up_before_a_person_is_asked(seconds: int, pauses: list[int]) -> None:
+    pins = trial.pins(Config(limits=Limits(wait_max=Duration(seconds))))
     down = problem(ProblemClass.TRANSIENT, "overloaded", 30)
-    assert waits(down, down, pins=pins)[1] == act.AskPerson(question_kind=QuestionKind.LIMIT, code="overloaded")
+    question = act.AskPerson(question_kind=QuestionKind.LIMIT, code="overloaded")
+    assert waits(*[down] * (len(pauses) + 1), pins=pins) == (pauses, question)
 
 
 def test_a_reply_that_is_too_long_is_not_asked_for_again_and_again() -> None:
     full = problem(ProblemClass.PHASE, "output-limit")
     assert waits(full)[1] == act.CallAgent(role="builder", attempt=2)
     assert waits(full, full)[1] == act.AskPerson(question_kind=QuestionKind.RETRIES, code="output-limit")
-
-
-def test_a_wait_that_is_too_long_is_a_question() -> None:
-    events = (*IN_PLAN, *replied(ref("plan"), problem(ProblemClass.TRANSIENT, "rate-limit", 4000)))
-    assert then(*events) == act.AskPerson(question_kind=QuestionKind.LIMIT, code="rate-limit")
 
 
 def test_a_fatal_problem_holds_and_a_blocker_asks() -> None:

@@ -162,7 +162,7 @@ KIND_TEXTS = {
     QuestionKind.ROLLBACKS: "rolled back too often",
     QuestionKind.CONFLICT: "merge conflict",
     QuestionKind.SECRET: "the agent's output contains a secret",
-    QuestionKind.LIMIT: "the agent's service requires a longer wait than the run allows",
+    QuestionKind.LIMIT: "the agent's service is unavailable for longer than the run may wait",
     QuestionKind.CHECKS: "the checks of the pull request did not pass",
     QuestionKind.WITHHELD: "the feature's text may give orders to an agent; no agent has seen it",
 }

@@ -67,10 +67,10 @@ def after_problem(state: InPhase, unit_run: UnitRun, phase: Phase, problem: Prob
 
 
 def pause(unit_run: UnitRun, code: str, wait_seconds: int, limits: Limits) -> Action | None:
-    """Return a pause that is at least as long as all before it; None if there is no need of one, or they would last
-    longer than `wait_max`."""
+    """Return a pause that is at least as long as all before it, as far as `wait_max` allows; None if there is no need
+    of one, or nothing of that is left."""
     waited_seconds = unit_run.attempts.get(unit_run.role, Attempts()).waited_seconds
-    if wait_seconds == 0 or waited_seconds + wait_seconds > limits.wait_max:
+    if wait_seconds == 0 or waited_seconds >= limits.wait_max:
         return None
     pause_seconds = min(max(wait_seconds, waited_seconds), limits.wait_max - waited_seconds)
     return FeatureHeld(hold=Hold.TIMER, until_us=unit_run.ended_at_us + pause_seconds * 1_000_000, code=code)
