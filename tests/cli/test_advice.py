@@ -43,8 +43,10 @@ LOG_IN = "Log in again, as `mz doctor` says; then `mz resume`."
 EVENT = f"{feature_stream(RUN, 'audit')}@6"
 QUESTION = question(QuestionKind.BLOCKER, "agent-blocker", "prd", detail=Digest("0"), since_us=1, event_ref=EVENT)
 AUDIT = FeatureView(feature="audit", status="waiting", question=QUESTION)
-LOGIN = FeatureView(feature="login", status="delivered", branch="feat/login", target="main", started_us=1)
-EXPORT = FeatureView(feature="export", status="delivered", branch="feat/export", target="feat/login", started_us=1)
+LOGIN = FeatureView(
+    feature="login", status="delivered", branch="feat/login", target="main", started_us=1, changed_paths=(Path("a"),)
+)
+EXPORT = replace(LOGIN, feature="export", branch="feat/export", target="feat/login")
 
 
 def a_run(*features: FeatureView, status: str = "idle") -> RunView:
@@ -284,6 +286,15 @@ def test_where_delivered_work_is(home: Path) -> None:
     assert review_hint(a_run(LOGIN), beside) == look
     assert review_hint(a_run(replace(LOGIN, pull_request="https://forge.invalid/7")), beside) == ""
     assert review_hint(a_run(AUDIT), beside) == ""
+
+
+def test_a_delivery_without_a_change_says_so(home: Path) -> None:
+    """There is no difference to look at, and nothing to open a pull request for."""
+    text_of(home)
+    same, beside = replace(LOGIN, changed_paths=()), context(home=home)
+    assert work_locations(a_run(same), beside) == ("login: nothing changed on feat/login",)
+    assert review_hint(a_run(same), beside) == ""
+    assert review_hint(a_run(same, EXPORT), beside) == "next: review it with `git diff feat/login...feat/export`"
 
 
 def test_paths_are_short_only_in_the_repository(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -257,6 +257,8 @@ def _work_location(view: RunView, feature: FeatureView, context: RunContext) -> 
     if feature.delivery or feature.branch_closed:
         own_branch = "" if feature.landed or feature.branch_closed else feature.branch
         return ", ".join(filter(None, (own_branch, feature.delivery)))
+    if feature.status in DELIVERED_STATUSES and feature.branch and not feature.changed_paths:
+        return f"nothing changed on {feature.branch}"
     if feature.status in DELIVERED_STATUSES:
         text_path = context.pull_request_text(view.run, feature.feature)
         text_note = f"; text for a pull request: {relative_path(text_path, context)}" if text_path else ""
@@ -271,8 +273,9 @@ def stack_branch(view: RunView, feature: FeatureView) -> str:
 
 
 def review_hint(view: RunView, context: RunContext) -> str:
-    """Return how to review what was delivered without a pull request; empty if nothing was."""
-    delivered = [f for f in view.features if f.status == "delivered" and f.branch and not f.pull_request]
+    """Return how to review what was changed and delivered without a pull request; empty if nothing was."""
+    changed = [feature for feature in view.features if feature.branch and feature.changed_paths]
+    delivered = [feature for feature in changed if feature.status == "delivered" and not feature.pull_request]
     if not delivered:
         return ""
     first = delivered[0]
