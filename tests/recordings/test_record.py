@@ -28,7 +28,14 @@ from mz_events.catalog.call import (
     Usage,
 )
 from mz_events.catalog.feature import FeatureStarted
-from mz_events.catalog.run import FeatureAdmitted, FeatureOutcome, FeatureStopped, ItemAdded, RunStarted
+from mz_events.catalog.run import (
+    CommandsChanged,
+    FeatureAdmitted,
+    FeatureOutcome,
+    FeatureStopped,
+    ItemAdded,
+    RunStarted,
+)
 from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append
@@ -277,6 +284,13 @@ def test_a_secret_in_the_output_is_taken_out(past: Past) -> None:
 
 def test_a_run_without_calls_is_not_recorded(past: Past) -> None:
     with pytest.raises(NothingToRecord, match=r"no feature of run r can be recorded \(f: no agent was called\)"):
+        past.record()
+
+
+def test_a_feature_is_left_out_if_its_commands_were_corrected(past: Past) -> None:
+    past.add(CommandsChanged(commands=past.blobs.put(b"{}")), stream="run")
+    reason = "f: the commands of the settings were corrected after it had started"
+    with pytest.raises(NothingToRecord, match=reason):
         past.record()
 
 

@@ -18,10 +18,9 @@ from mz_engine.forge.github import GhForge, ReviewComment
 from mz_engine.git.objects import ObjectStore
 from mz_engine.git.repository import fetch, is_ancestor, open_repository
 from mz_engine.git.workspace import merge_all
-from mz_engine.model.pins import Commands, Pins, decode_commands
+from mz_engine.model.pins import Pins
 from mz_engine.ports import MergeConflict, RemoteError, RepositoryUnusable
 from mz_engine.run.process import STORAGE_ERROR, RunProcess
-from mz_engine.run.settings import load_config
 from mz_events.catalog.base import Event
 from mz_events.catalog.delivery import PullRequestOpened
 from mz_events.catalog.feature import FeatureRetried
@@ -41,6 +40,8 @@ from mz_cli.live.driver import drive_run, execute
 from mz_cli.people.inbox import (
     PostedMessage,
     active_run,
+    keeps_commands,
+    note_kept_commands,
     post_message,
     posted_text,
     print_posted,
@@ -256,12 +257,9 @@ def check_retriable(log: ProjectLog, run: str, feature: str, phase: str | None) 
     if view.status == "held" and view.blocked_by and view.started_us is None:
         raise MzError("MZ5006", f"{feature} waits for {view.blocked_by}", hint=f"mz retry {view.blocked_by}")
     check_no_message(log, queue, view)
-    if active_run(log) == run and (pins := log.load_pins(queue.run.pins)):
-        corrected = fold_run(log.store.read(run_stream(run))).commands
-        kept = decode_commands(log.blobs.get(corrected)) if corrected else Commands.of(pins.config)
-        if kept != Commands.of(load_config(log.root, os.environ, {}).config):  # Only a resume takes them over.
-            hint = f"end it (Ctrl-C), then: mz retry {feature} && mz resume {run}"
-            raise MzError("MZ5006", f"a process drives run {run} with the commands before your correction", hint=hint)
+    if keeps_commands(log, run):
+        hint = f"end it (Ctrl-C), then: mz retry {feature} && mz resume {run}"
+        raise MzError("MZ5006", f"a process drives run {run} with the commands before your correction", hint=hint)
     progress, pipeline = progress_of(state_of(log, queue.run.run, feature)), pipeline_of(log, queue.run)
     started_phases = list(progress.start_trees) if progress is not None else []
     if phase is None or phase in started_phases:
@@ -314,6 +312,7 @@ def revise(feature: str, note: str | None, from_review: bool, as_json: bool) -> 
             review = review_text(log, pins, tuple(log.store.read(feature_stream(run_id, feature))))
             text = f"{text}\n\n{review}" if text else review
         posted = post_retry(log, run_id, feature, phase, text, check_revisable, keeps_tree=True, commits=commits)
+        note_kept_commands(log, run_id)
         first = phase or pins.pipeline.revision_phase
         summary = f"revision of {feature} requested, from {first}"
         print_posted("revise", posted, "revision", summary, as_json, feature=feature, phase=first)

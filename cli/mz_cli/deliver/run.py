@@ -29,7 +29,7 @@ from mz_cli.app.selectors import check_phase, select, select_part
 from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import run_status
 from mz_cli.live.driver import NothingToDo, drive_run
-from mz_cli.people.inbox import active_run, post_message, posted_text, store_user_name, user_name
+from mz_cli.people.inbox import active_run, note_kept_commands, post_message, posted_text, store_user_name, user_name
 from mz_cli.people.questions import pipeline_of, post_answers, unfinished_runs
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document
@@ -179,6 +179,7 @@ def resume(
             for message in messages:
                 print_note(message)
             if messages:
+                note_kept_commands(log, run_id)
                 if as_json:
                     print_document("resume", run_status(log.view(run_id), run_context(log, run_id)))
                 return 0

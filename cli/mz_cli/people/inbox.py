@@ -15,8 +15,10 @@ from pathlib import Path
 import msgspec
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.repository import run_git_as_user
+from mz_engine.model.pins import Commands, decode_commands
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_engine.ports import RepositoryUnusable
+from mz_engine.run.settings import load_config
 from mz_engine.secrets import project_secrets
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
@@ -25,9 +27,11 @@ from mz_events.codec import type_of
 from mz_events.names import Digest, inbox_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, Recorded, VersionConflict
+from mz_projections.run.fold import fold_run
 from mz_projections.views.messages import Kind, message_kind
 
 from mz_cli.app.context import ProjectLog, is_process_running
+from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import Shape, shape_of
 from mz_cli.terminal.table import print_output
 from mz_cli.terminal.text import single_line, strip_escapes
@@ -131,6 +135,25 @@ def active_run(log: ProjectLog) -> str | None:
         return None
     starts = tuple(log.store.read_types({type_of(RunStarted), type_of(RunResumed)}, 0, log.store.head()))
     return starts[-1].stream.removeprefix("run/") if starts else None
+
+
+def keeps_commands(log: ProjectLog, run: str) -> bool:
+    """Return True if a process drives the run with commands that were corrected since; only a resume adopts them."""
+    state = fold_run(log.store.read(run_stream(run)))
+    pins = log.load_pins(state.started.pins) if state.started and active_run(log) == run else None
+    if pins is None:
+        return False
+    kept = decode_commands(log.blobs.get(state.commands)) if state.commands else Commands.of(pins.config)
+    with suppress(MzError):  # A resume adopts nothing of settings with errors.
+        return kept != Commands.of(load_config(log.root, os.environ, {}).config)
+    return False
+
+
+def note_kept_commands(log: ProjectLog, run: str) -> None:
+    """Say if a process keeps commands that were corrected since."""
+    if keeps_commands(log, run):
+        text = "keeps the commands that it began with; for the corrected ones end it (Ctrl-C), then: mz resume"
+        print_note(f"the process of run {run} {text} {run}")
 
 
 def store_text(log: ProjectLog, text: str) -> Digest:
