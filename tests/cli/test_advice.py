@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import click
 import msgspec
-import mz_events.names
 import pytest
 from msgspec.structs import replace
 from mz_cli.common.advice import (
@@ -45,8 +44,9 @@ EVENT = f"{feature_stream(RUN, 'audit')}@6"
 QUESTION = question(QuestionKind.BLOCKER, "agent-blocker", "prd", detail=Digest("0"), since_us=1, event_ref=EVENT)
 AUDIT = FeatureView(feature="audit", status="waiting", question=QUESTION)
 LOGIN = FeatureView(
-    feature="login", status="delivered", branch="feat/login", target="main", started_us=1, changed_paths=(mz_events.names.Path("a"),)
-)
+    feature="login", status="delivered", branch="feat/login", target="main", started_us=1,
+    changed_paths=(parse_path("a"),),
+)  # fmt: skip
 EXPORT = replace(LOGIN, feature="export", branch="feat/export", target="feat/login")
 
 
