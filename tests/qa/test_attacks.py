@@ -17,7 +17,8 @@ IN_THE_AGENTS_FOLDERS = ("home/delete", "reading/everything")
 """What does harm there where they are the user's."""
 
 
-HARMFUL_AT = {
+HARMFUL_AT: dict[str, set[str]] = {
+    guard.USER_NAMESPACE: set(),
     guard.BUBBLEWRAP: {"sockets/abstract", *IN_THE_AGENTS_FOLDERS},
     guard.LANDLOCK: {"checkout/mode", "sockets/temporary", "sockets/runtime", *IN_THE_AGENTS_FOLDERS},
 }
@@ -38,6 +39,12 @@ def test_no_attack_does_harm(tmp_path: Path) -> None:
     harm = {f"{attack.target}/{attack.name}": harm_of(attack, tmp_path) for attack in attacks()}
     assert len(harm) >= 99
     assert {name: changed for name, changed in harm.items() if changed} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(guard.USER_NAMESPACE not in levels(), reason="no user namespaces here")
+def test_namespaces_of_a_user_keep_what_those_of_root_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert harmful_at(guard.USER_NAMESPACE, tmp_path, monkeypatch) == HARMFUL_AT[guard.USER_NAMESPACE]
 
 
 @pytest.mark.slow
