@@ -47,6 +47,7 @@ prices."""
 PROVIDERS_WITH_SLASHES = frozenset({"openrouter"})
 """Providers whose own names have slashes."""
 
+_MEANING = re.compile(r"(.*) \(([^() ]+)\)\Z")
 _CONTEXT_MARK = re.compile(r"\[[0-9a-z]+\]\Z", re.IGNORECASE)
 _BEDROCK = re.compile(r"(?:(?:us|us-gov|eu|apac|au|ca|jp|global)\.)?([a-z0-9]+)\.([a-z0-9].*)\Z")
 _BEDROCK_VENDORS = frozenset({"ai21", "amazon", "anthropic", "cohere", "deepseek", "meta", "mistral", "openai", "qwen"})
@@ -63,14 +64,22 @@ class PriceTableName(NamedTuple):
     model: str
 
 
+def with_meaning(model: str, meaning: str) -> str:
+    """Return the name, with that of the model that it means, `NAME (MODEL)`, if it does not tell that itself."""
+    return f"{model} ({meaning})" if meaning and not is_same_model(model, meaning) else model
+
+
 def base_name(model: str) -> str:
-    """Return the name in lower case, without the mark of a long context window: `[1m]`."""
-    return _CONTEXT_MARK.sub("", model.strip()).lower()
+    """Return the name in lower case, without the mark of a long context window, `[1m]`, and what it means."""
+    meant = _MEANING.match(model)
+    return _CONTEXT_MARK.sub("", (meant[1] if meant else model).strip()).lower()
 
 
 def candidate_names(model: str) -> tuple[PriceTableName, ...]:
     """Return names to look up, the most exact first: the cloud's own, then without provider prefixes, last without the
     snapshot's date, or `latest`, which does not affect the price. Empty: the name means no specific model."""
+    if meant := _MEANING.match(model):
+        return tuple(dict.fromkeys((*candidate_names(meant[1]), *candidate_names(meant[2]))))
     name = base_name(model)
     if name.startswith("arn:"):
         name = f"bedrock/{name.rpartition('/')[2]}"
@@ -127,7 +136,7 @@ def common_names(shown: Mapping[str, Usage], totals: Mapping[str, Usage]) -> dic
     models as they were asked for, where the API answered with other names. A gateway's names may resemble nothing: a
     model of the requests that no total names is that of the smallest other total that includes it."""
     common: dict[str, str] = {}
-    for name in filter(None, (*shown, *totals)):
+    for name in sorted(filter(None, (*shown, *totals)), key=lambda name: not _MEANING.match(name)):
         common[name] = next((row for other, row in common.items() if is_same_model(other, name)), name)
     named = {common[name] for name in totals if name}
     others = [name for name in totals if name and common[name] not in {common[name] for name in shown if name}]

@@ -17,6 +17,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
+from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -127,8 +128,8 @@ class GenaiPrices:
     def _find_card(self, model: str, at_us: int, tier: str) -> tuple[RateCard | None, bool]:
         """Return the card at a time, and True if it holds for the whole day."""
         at = EPOCH + timedelta(microseconds=at_us)
-        for layer in self._custom_rows:
-            row = find_row(layer, model, at.date())
+        for name, layer in product((base_name(model), model), self._custom_rows):
+            row = find_row(layer, name, at.date())
             if row is not None:
                 return row_card(row, tier), True
         match = _find_model(model)

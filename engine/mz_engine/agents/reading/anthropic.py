@@ -11,6 +11,7 @@ from mz_events.catalog.call import Usage
 from mz_engine.agents.reading import records
 from mz_engine.agents.reading.json_lines import Json, mapping, objects, string, token_count
 from mz_engine.agents.reading.records import Records
+from mz_engine.pricing.models import with_meaning
 
 STANDARD_TIERS = ("", "standard", "default")
 """Names of the standard service tier."""
@@ -43,12 +44,12 @@ def request_usage(model: str, numbers: Json, subagent: str = "") -> Usage:
 
 def model_usage(model: str, numbers: Json) -> Usage:
     """Convert an entry of Claude Code's `modelUsage`: all requests to one model. It has lifetimes of cache writes since
-    2.1.3; before, all count as five minutes."""
+    2.1.3, before, all count as five minutes; and since 2.1.259 what an own name means."""
     read, cache_writes = token_count(numbers, "cacheReadInputTokens"), token_count(numbers, "cacheCreationInputTokens")
     hour = token_count(numbers, "cacheCreationEphemeral1hInputTokens")
     output = token_count(numbers, "outputTokens")
     return Usage(
-        model=model,
+        model=with_meaning(model, string(numbers.get("canonicalModel"))),
         input=token_count(numbers, "inputTokens") + read + cache_writes,
         output=output,
         cache_read=read,
