@@ -277,7 +277,7 @@ def test_a_pause_and_its_end(mz: Mz, feature: str) -> None:
         assert decoded(mz("pause", "--json"))["event_ref"] is None
         shown = mz("resume")
         assert (shown.exit, shown.out) == (0, "")
-        assert shown.err.startswith("run r1 continues; the process of run r1 has read it\n")
+        assert shown.err.endswith("run r1 continues; the process of run r1 has read it\n")
         assert paused(coordinator, False)
     assert [type(event).__name__ for event in inbox()] == [PausePosted.__name__, "ResumePosted"]
 

@@ -14,7 +14,7 @@ from msgspec import DecodeError
 from msgspec.structs import replace
 from mz_engine.backlog.injection_screen import screen_text
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.forge.github import GhForge, ReviewComment
+from mz_engine.forge.github import GhForge
 from mz_engine.git.objects import ObjectStore
 from mz_engine.git.repository import fetch, is_ancestor, open_repository
 from mz_engine.git.workspace import merge_all
@@ -41,7 +41,6 @@ from mz_cli.people.inbox import (
     PostedMessage,
     active_run,
     keeps_commands,
-    note_kept_commands,
     post_message,
     posted_text,
     print_posted,
@@ -312,7 +311,6 @@ def revise(feature: str, note: str | None, from_review: bool, as_json: bool) -> 
             review = review_text(log, pins, tuple(log.store.read(feature_stream(run_id, feature))))
             text = f"{text}\n\n{review}" if text else review
         posted = post_retry(log, run_id, feature, phase, text, check_revisable, keeps_tree=True, commits=commits)
-        note_kept_commands(log, run_id)
         first = phase or pins.pipeline.revision_phase
         summary = f"revision of {feature} requested, from {first}"
         print_posted("revise", posted, "revision", summary, as_json, feature=feature, phase=first)
@@ -383,7 +381,12 @@ def review_text(log: ProjectLog, pins: Pins, events: Sequence[Recorded[Event]]) 
     outsiders = sorted({comment.author for comment in recent if comment.author_association not in MEMBERS})
     if outsiders:
         print_note(f"comments of {', '.join(outsiders)} are left out: they may not write to the repository")
-    texts = [comment_text(comment) for comment in recent if comment.author_association in MEMBERS]
+    texts = []
+    for comment in recent:
+        line = f", line {comment.line}" if comment.line else ""
+        if comment.author_association in MEMBERS:
+            subject = f"`{comment.path}`{line}" if comment.path else "review"
+            texts.append(f"{subject} ({comment.author}): {comment.text}")
     if not texts:
         raise MzError("MZ5006", f"pull request {number} has no new comments", hint="say what is to change: -m TEXT")
     screened = screen_text("\n\n".join(texts), pins.config.injection_screen)
@@ -394,9 +397,3 @@ def review_text(log: ProjectLog, pins: Pins, events: Sequence[Recorded[Event]]) 
     if rules:
         print_note(f"may give orders to the agent, which gets it without invisible characters: {rules}")
     return screened.text
-
-
-def comment_text(comment: ReviewComment) -> str:
-    """Return a comment with its place and its author."""
-    subject = f"`{comment.path}`" + (f", line {comment.line}" if comment.line else "") if comment.path else "review"
-    return f"{subject} ({comment.author}): {comment.text}"

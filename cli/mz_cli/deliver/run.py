@@ -29,7 +29,7 @@ from mz_cli.app.selectors import check_phase, select, select_part
 from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import run_status
 from mz_cli.live.driver import NothingToDo, drive_run
-from mz_cli.people.inbox import active_run, note_kept_commands, post_message, posted_text, store_user_name, user_name
+from mz_cli.people.inbox import active_run, post_message, posted_text, store_user_name, user_name
 from mz_cli.people.questions import pipeline_of, post_answers, unfinished_runs
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document
@@ -176,10 +176,8 @@ def resume(
                 posted = post_message(log, run_id, lambda: (ResumePosted(actor=store_user_name(log)),))
                 if posted.process_running:
                     messages.append(f"run {run_id} continues; {posted_text(posted)}")
-            for message in messages:
-                print_note(message)
+            print_note(*messages)
             if messages:
-                note_kept_commands(log, run_id)
                 if as_json:
                     print_document("resume", run_status(log.view(run_id), run_context(log, run_id)))
                 return 0
@@ -310,7 +308,9 @@ def fork(
             raise click.UsageError(f"name a phase or an event to start from: {run}/{feature}/PHASE")
         later = (recorded.event for recorded in log.store.read(selector.stream, after=version))
         paid_nanousd = sum(event.nanousd for event in later if isinstance(event, CallSettled))
-    template = read_template(prompt) if prompt else None
+    template = read_text(prompt, str(prompt)) if prompt else None
+    if prompt and template and (errors := tuple(check_template(str(prompt), prompt.name, template, {prompt.name}))):
+        raise MzError.from_diagnostics(errors)
     change = ForkChange(agent=agent, model=model, prompt=template, without=learning_ids(without))
 
     def begin(process: RunProcess, say: Callable[[str], None]) -> None:
@@ -342,12 +342,3 @@ def learning_ids(prefixes: tuple[str, ...]) -> tuple[str, ...]:
         return ()
     with open_memory(with_shared=True) as opened:
         return tuple(opened.find(prefix).id for prefix in prefixes)
-
-
-def read_template(file: Path) -> str:
-    """Return the text of a prompt template. Raises MzError (MZ3017) if it cannot be rendered."""
-    text = read_text(file, str(file))
-    errors = tuple(check_template(str(file), file.name, text, {file.name}))
-    if errors:
-        raise MzError.from_diagnostics(errors)
-    return text

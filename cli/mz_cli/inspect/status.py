@@ -8,7 +8,6 @@ from typing import Literal
 
 import click
 from msgspec.structs import replace
-from mz_events.catalog.imported import ImportedRunRead
 from mz_events.names import feature_stream
 from mz_projections.imported.runs import imported_runs
 from mz_projections.views.model import RunView
@@ -105,7 +104,14 @@ def runs(as_json: bool) -> None:
     with open_log() as log:
         process_running, root = is_process_running(log.root), str(log.root)
         own = tuple(run_line(row, process_running) for row in log.rows(RUNS))
-        imported = tuple(map(imported_line, imported_runs(log.store)))
+        imported = tuple(
+            RunLine(
+                run=run.run, status="imported", pipeline=f"{run.system} {run.status}".strip(), base="",
+                integration=None, cycle=0, started_us=run.started_us, fork_of=None,
+                features={name: status or "unknown" for name, status in run.items.items()},
+            )
+            for run in imported_runs(log.store)
+        )  # fmt: skip
     lines = tuple(sorted((*own, *imported), key=lambda line: line.started_us or 0, reverse=True))
     cells = tuple(
         (line.run, time_cell(line.started_us), line.status, line.pipeline, base_cell(line),
@@ -122,14 +128,6 @@ def base_cell(line: RunLine) -> Cell:
     base, cycle = line.fork_of or line.base, f"cycle {line.cycle}" if line.cycle else None
     notes = ", ".join(filter(None, (line.integration, cycle)))
     return Cell(f"{base} ({notes})" if notes else base, base)
-
-
-def imported_line(run: ImportedRunRead) -> RunLine:
-    return RunLine(
-        run=run.run, status="imported", pipeline=f"{run.system} {run.status}".strip(), base="", integration=None,
-        cycle=0, started_us=run.started_us, fork_of=None,
-        features={name: status or "unknown" for name, status in run.items.items()},
-    )  # fmt: skip
 
 
 def run_line(row: RunView, process_running: bool) -> RunLine:

@@ -106,6 +106,9 @@ def post_message(
                 appended = store.append([append, *beside], time.time_ns() // 1000)
                 recorded = [message for message in appended if message.stream == stream]
     running, refs = active_run(log) == run, tuple(message.event_ref for message in recorded)
+    if running and keeps_commands(log, run):
+        ways = f"for the corrected ones end it (Ctrl-C), then: mz resume {run}"
+        print_note(f"the process of run {run} keeps the commands that it began with; {ways}")
     is_read, resume = running and wait_until_read(log, run, recorded, patience_seconds), f"mz resume {run}"
     return PostedMessage(run=run, event_refs=refs, process_running=running, messages_read=is_read, resume=resume)
 
@@ -147,13 +150,6 @@ def keeps_commands(log: ProjectLog, run: str) -> bool:
     with suppress(MzError):  # A resume adopts nothing of settings with errors.
         return kept != Commands.of(load_config(log.root, os.environ, {}).config)
     return False
-
-
-def note_kept_commands(log: ProjectLog, run: str) -> None:
-    """Say if a process keeps commands that were corrected since."""
-    if keeps_commands(log, run):
-        text = "keeps the commands that it began with; for the corrected ones end it (Ctrl-C), then: mz resume"
-        print_note(f"the process of run {run} {text} {run}")
 
 
 def store_text(log: ProjectLog, text: str) -> Digest:

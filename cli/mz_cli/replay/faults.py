@@ -83,7 +83,15 @@ def replay_variants(projects: Mapping[Path, Path], as_json: bool) -> int:
     all_outcomes = [outcome for _, outcomes in played for outcome in outcomes]
     code = Exit.VERDICT if any(outcome.violations for outcome in all_outcomes) else Exit.OK
     if as_json:
-        cassettes = tuple(_varied_shape(name, outcomes) for name, outcomes in played)
+        cassettes = tuple(
+            VariedCassette(
+                path=name,
+                variants=len(outcomes),
+                ends=dict(Counter(outcome.end for outcome in outcomes)),
+                failing=tuple(outcome for outcome in outcomes if outcome.violations),
+            )
+            for name, outcomes in played
+        )
         print_document("replay-variants", VariantsResult(exit=int(code), cassettes=cassettes))
         return int(code)
     ends = Counter((name, outcome.end or "(no name)") for name, outcomes in played for outcome in outcomes)
@@ -92,15 +100,6 @@ def replay_variants(projects: Mapping[Path, Path], as_json: bool) -> int:
     print_table(Table(columns=columns("cassette", "end", ">variants"), rows=rows, empty="there are no variants"))
     write_lines(sys.stdout, _verdict_lines(all_outcomes))
     return int(code)
-
-
-def _varied_shape(path: str, outcomes: Sequence[VariantOutcome]) -> VariedCassette:
-    return VariedCassette(
-        path=path,
-        variants=len(outcomes),
-        ends=dict(Counter(outcome.end for outcome in outcomes)),
-        failing=tuple(outcome for outcome in outcomes if outcome.violations),
-    )
 
 
 def _verdict_lines(outcomes: Sequence[VariantOutcome]) -> Iterator[Line]:

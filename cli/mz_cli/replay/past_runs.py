@@ -246,26 +246,30 @@ def recheck_past_runs(selector: str | None, as_json: bool, reports: ReportOption
     (MZ5001, MZ6001, MZ6010, and those of the project's files)."""
     with open_log() as log, _reject_unreadable_pins():
         runs = (log.find_run(selector),) if selector is not None else tuple(reversed(log.runs()))
-        rules = _current_rules(log, runs)
+        # The project's rules, else those of mz.
+        names = {load_pins(log.blobs, run_started(log.store, run)).pipeline.pipeline for run in runs}
+        current = {name: _current_pipeline(name, log.root) for name in sorted(names)}
+        rules = RecheckRules(
+            rule_sets=load_valid_pipeline_files(log.root).rules,
+            limits=load_config(log.root, os.environ, {}).config.limits,
+            pipelines={name: pipeline for name, pipeline in current.items() if pipeline is not None},
+        )
         rechecked = tuple(recheck_run(log.store, log.blobs, run, rules) for run in runs)
     if not any(run.artifacts for run in rechecked):
         raise MzError("MZ6001", "no artifact was produced that could be rechecked", hint="`mz runs` lists the runs")
     exit_code = Exit.DRIFT if any(run.rule_changes for run in rechecked) else Exit.OK
+    result = RecheckResult(
+        exit=int(exit_code),
+        runs=tuple(run.run for run in rechecked),
+        artifacts=sum(run.artifacts for run in rechecked),
+        differing=tuple(_rule_change_shape(change) for run in rechecked for change in run.rule_changes),
+        unchecked=unchecked_parts(rechecked),
+    )
     with reports.text_stream() as stream:
-        write_output(stream, as_json, "replay-recheck", recheck_result(rechecked, exit_code), recheck_text(rechecked))
+        write_output(stream, as_json, "replay-recheck", result, recheck_text(rechecked))
     suites = tuple(Suite(name=f"run {run.run}", findings=recheck_findings(run)) for run in rechecked)
     reports.write("mz replay --recheck-rules", suites, exit_code)
     return int(exit_code)
-
-
-def _current_rules(log: ProjectLog, runs: Sequence[str]) -> RecheckRules:
-    """Return the current rules: the project's, else those of mz."""
-    config = load_config(log.root, os.environ, {}).config
-    names = {load_pins(log.blobs, run_started(log.store, run)).pipeline.pipeline for run in runs}
-    pipelines = {
-        name: pipeline for name in sorted(names) if (pipeline := _current_pipeline(name, log.root)) is not None
-    }
-    return RecheckRules(rule_sets=load_valid_pipeline_files(log.root).rules, limits=config.limits, pipelines=pipelines)
 
 
 def _current_pipeline(name: str, root: Path) -> Pipeline | None:
@@ -310,16 +314,6 @@ def recheck_summary(rechecked: Sequence[Recheck]) -> str:
     now_fails = Counter(change.now_fails for run in rechecked for change in run.rule_changes)
     verdict = f"{now_fails[True]} now fail, {now_fails[False]} now pass" if now_fails else "all verdicts are unchanged"
     return f"{artifacts} of {count_noun(len(rechecked), 'run')} rechecked with the current rules: {verdict}"
-
-
-def recheck_result(rechecked: Sequence[Recheck], exit_code: Exit) -> RecheckResult:
-    return RecheckResult(
-        exit=int(exit_code),
-        runs=tuple(run.run for run in rechecked),
-        artifacts=sum(run.artifacts for run in rechecked),
-        differing=tuple(_rule_change_shape(change) for run in rechecked for change in run.rule_changes),
-        unchecked=unchecked_parts(rechecked),
-    )
 
 
 def _rule_change_shape(change: RuleChange) -> RuleChangeShape:

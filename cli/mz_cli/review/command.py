@@ -16,7 +16,7 @@ from mz_cli.app.help import command_family, format_options, message_option
 from mz_cli.app.input import edit_text, read_text_option
 from mz_cli.common.advice import REVIEW_COMMANDS, pending_actions
 from mz_cli.common.worktree_diff import patch
-from mz_cli.people.inbox import note_kept_commands, print_posted
+from mz_cli.people.inbox import print_posted
 from mz_cli.people.questions import (
     ReviewQueue,
     answerable_question,
@@ -249,6 +249,5 @@ def answer_question(selector: str, verdict: Verdict, note: str | None, as_json: 
     with open_log() as log:
         queue, view = find_review_queue(log, selector)
         posted = post_answers(log, queue.run.run, (view.feature,), verdict, note, keep=keep)
-        note_kept_commands(log, queue.run.run)
         text = f"{VERDICT_TEXTS[verdict]}: {view.feature}"
         print_posted("review-answer", posted, "answer", text, as_json, feature=view.feature, verdict=verdict)

@@ -48,6 +48,7 @@ PROVIDERS_WITH_SLASHES = frozenset({"openrouter"})
 """Providers whose own names have slashes."""
 
 _MEANING = re.compile(r"(.*) \(([^() ]+)\)\Z")
+"""`NAME (MODEL)`: a name that does not tell its model itself."""
 _CONTEXT_MARK = re.compile(r"\[[0-9a-z]+\]\Z", re.IGNORECASE)
 _BEDROCK = re.compile(r"(?:(?:us|us-gov|eu|apac|au|ca|jp|global)\.)?([a-z0-9]+)\.([a-z0-9].*)\Z")
 _BEDROCK_VENDORS = frozenset({"ai21", "amazon", "anthropic", "cohere", "deepseek", "meta", "mistral", "openai", "qwen"})
@@ -62,11 +63,6 @@ class PriceTableName(NamedTuple):
     provider: str | None
     """None: the table finds it by the model."""
     model: str
-
-
-def with_meaning(model: str, meaning: str) -> str:
-    """Return the name, with that of the model that it means, `NAME (MODEL)`, if it does not tell that itself."""
-    return f"{model} ({meaning})" if meaning and not is_same_model(model, meaning) else model
 
 
 def base_name(model: str) -> str:

@@ -160,7 +160,10 @@ def _call_rows(
     features = {call.feature for call in selected}
     dependencies = cassette.manifest.fixture.dependencies([feature])[1:]
     source = next((other for other in dependencies if other in features), "")
-    order = _call_order(cassette, replayed, feature)
+    calls = [call.identity for call in cassette.calls if call.identity.feature == feature]
+    missed = [call for call in replayed.replay.missing_calls if call.feature == feature]
+    index = 1 + max((index for index, call in enumerate(calls) if call in replayed.replay.mismatches), default=-1)
+    order = (*calls[:index], *missed, *calls[index:])  # Missing calls follow the last played one.
     for identity in order:
         forced = tuple(
             reason for reason in reasons_by_call.get(identity, ()) if reason in (*REPEATABLE_KINDS, "MISSING")
@@ -175,11 +178,3 @@ def _call_rows(
         for phase in replayed.replay.pins.pipeline.phases:
             if phase.agent is not None and phase.phase not in phases_done:
                 yield Identity(pipeline=last.pipeline, feature=feature, phase=phase.phase), (), last.path
-
-
-def _call_order(cassette: Cassette, replayed: ReplayedCassette, feature: str) -> tuple[Identity, ...]:
-    """Return the feature's recordings in their order; missing calls follow the last played one."""
-    order = [call.identity for call in cassette.calls if call.identity.feature == feature]
-    missed = [call for call in replayed.replay.missing_calls if call.feature == feature]
-    index = 1 + max((index for index, call in enumerate(order) if call in replayed.replay.mismatches), default=-1)
-    return (*order[:index], *missed, *order[index:])

@@ -11,7 +11,7 @@ from mz_events.catalog.call import Usage
 from mz_engine.agents.reading import records
 from mz_engine.agents.reading.json_lines import Json, mapping, objects, string, token_count
 from mz_engine.agents.reading.records import Records
-from mz_engine.pricing.models import with_meaning
+from mz_engine.pricing.models import is_same_model
 
 STANDARD_TIERS = ("", "standard", "default")
 """Names of the standard service tier."""
@@ -47,9 +47,9 @@ def model_usage(model: str, numbers: Json) -> Usage:
     2.1.3, before, all count as five minutes; and since 2.1.259 what an own name means."""
     read, cache_writes = token_count(numbers, "cacheReadInputTokens"), token_count(numbers, "cacheCreationInputTokens")
     hour = token_count(numbers, "cacheCreationEphemeral1hInputTokens")
-    output = token_count(numbers, "outputTokens")
+    output, meaning = token_count(numbers, "outputTokens"), string(numbers.get("canonicalModel"))
     return Usage(
-        model=with_meaning(model, string(numbers.get("canonicalModel"))),
+        model=f"{model} ({meaning})" if meaning and not is_same_model(model, meaning) else model,
         input=token_count(numbers, "inputTokens") + read + cache_writes,
         output=output,
         cache_read=read,
