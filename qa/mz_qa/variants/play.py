@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -293,15 +292,6 @@ def _run_until_idle(world: CassetteWorld, only: str | None) -> bool:
     return False
 
 
-def _resume_points(trace: bytes) -> tuple[int, ...]:
-    """Return the numbers of events after which the run was halted for the feature and resumed."""
-    return tuple(
-        count
-        for count, (event, following) in enumerate(pairwise(trace_events(trace)), start=1)
-        if event.get("hold") == "fatal" and following["type"] == "feature.hold-released"
-    )
-
-
 class StrictReplayCoordinator(ReplayCoordinator):
     """Repeats recorded decisions only at their recorded positions; other questions stay open."""
 
@@ -315,12 +305,13 @@ class StrictReplayCoordinator(ReplayCoordinator):
     def resume_if_recorded(self, cassette: Cassette) -> bool:
         """Resume a halted run if it was resumed at this point in the recording."""
         halted = self.state.halt
-        if halted is None or self._trace_length(halted.feature) not in _resume_points(
-            cassette.traces.get(halted.feature, b"")
-        ):
+        if halted is None:
             return False
-        self.resume()
-        return True
+        trace, at = tuple(trace_events(cassette.traces.get(halted.feature, b""))), self._trace_length(halted.feature)
+        was_halted = 0 < at < len(trace) and trace[at - 1].get("hold") == "fatal"
+        if is_resumed := was_halted and trace[at]["type"] == "feature.hold-released":
+            self.resume()
+        return is_resumed
 
 
 def _remaining_decisions(world: CassetteWorld) -> tuple[RecordedDecision, ...]:
