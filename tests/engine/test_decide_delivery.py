@@ -325,14 +325,10 @@ def test_an_item_fails_where_nothing_works_if_its_kind_says_so(events: tuple[Eve
     assert isinstance(then(*events), act.AskPerson)
 
 
-LIMIT = Problem(kind=ProblemClass.TRANSIENT, code="rate-limit", retry_after_seconds=4000)
-WAITED_LONG = FeatureHeld(hold=Hold.TIMER, until_us=4000 * SECOND_US), HoldReleased(hold=Hold.TIMER, run_version=1)
-
-
 @pytest.mark.parametrize(
     "events",
     [
-        (*PLANNING, *calls(LIMIT), *WAITED_LONG, *replied(ref("plan", 2), LIMIT)),
+        (*PLANNING, *calls(Problem(kind=ProblemClass.TRANSIENT, code="rate-limit", retry_after_seconds=4000))),
         (*shipping(), DeliveryFailed(key="k", code="tag-exists", detail=DIGEST)),
         (*shipping(), *[TargetMoved(key="k", branch="main", commit=OTHER)] * 10),
     ],

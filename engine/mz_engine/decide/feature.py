@@ -78,7 +78,6 @@ from mz_engine.decide.conditions import holds
 from mz_engine.decide.recovery import (
     AWAIT_CHECKS,
     BASE,
-    DEFAULT_WAITS,
     after_answer,
     after_block,
     after_problem,
@@ -266,7 +265,7 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
         return after_block(state, unit_run, phase, last, pins.pipeline)
     if type(last) is DeliveryFailed:
         question = act.AskPerson(question_kind=QuestionKind.UNROUTED, code=last.code, text=last.detail)
-        return pause(unit_run, last.code, DEFAULT_WAITS.get(last.code, 0), pins.config.limits) or question
+        return pause(unit_run, last.code, None, pins.config.limits) or question
     if type(last) is MergeRequested or type(last) is TagRequested:
         return act.ReconcileIntent(intent=last)
     return decide_delivery(unit_run, phase, pins)

@@ -59,20 +59,24 @@ def after_problem(state: InPhase, unit_run: UnitRun, phase: Phase, problem: Prob
         return FeatureHeld(hold=Hold.FATAL, code=problem.code)
     if wait_seconds > 0:
         question = act.AskPerson(question_kind=QuestionKind.LIMIT, code=problem.code, text=problem.detail)
-        return pause(unit_run, problem.code, wait_seconds, limits) or question
+        return pause(unit_run, problem.code, requested, limits) or question
     is_futile = problem.code == OUTPUT_LIMIT and attempts.failures.get(OUTPUT_LIMIT, 0) > 1
     if is_futile or failures - attempts.waits > phase.retries:
         return act.AskPerson(question_kind=QuestionKind.RETRIES, code=problem.code, text=problem.detail)
     return next_call(unit_run, unit_run.role)
 
 
-def pause(unit_run: UnitRun, code: str, wait_seconds: int, limits: Limits) -> Action | None:
+def pause(unit_run: UnitRun, code: str, requested: int | None, limits: Limits) -> Action | None:
     """Return a pause that is at least as long as all before it, as far as `wait_max` allows; None if there is no need
-    of one, or nothing of that is left."""
+    of one, nothing of that is left, or the service requests more seconds than are left."""
     waited_seconds = unit_run.attempts.get(unit_run.role, Attempts()).waited_seconds
-    if wait_seconds == 0 or waited_seconds >= limits.wait_max:
+    wait_seconds, left = (
+        DEFAULT_WAITS.get(code, 0) if requested is None else requested,
+        limits.wait_max - waited_seconds,
+    )
+    if wait_seconds == 0 or left <= 0 or (requested is not None and requested > left):
         return None
-    pause_seconds = min(max(wait_seconds, waited_seconds), limits.wait_max - waited_seconds)
+    pause_seconds = min(max(wait_seconds, waited_seconds), left)
     return FeatureHeld(hold=Hold.TIMER, until_us=unit_run.ended_at_us + pause_seconds * 1_000_000, code=code)
 
 
