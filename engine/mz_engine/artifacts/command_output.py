@@ -23,7 +23,6 @@ UNSTARTABLE_EXITS = (126, 127)
 ESCAPE_SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
 )
-NO_NETWORK = re.compile(r"^warning You don't appear to have an internet connection\..*\n", re.MULTILINE)  # Yarn 1
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 REPORT_LINE = re.compile(r"\d|PASS|FAIL|OK|NO-SOURCE|^make: |(?i:no test)")
 OMITTED_LINES = "[... lines left out ...]"
@@ -60,6 +59,8 @@ class RunnerPatterns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class OutputPatterns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of `output.yaml` and `counts.yaml`, in their order."""
 
+    left_out: tuple[str, ...]
+    """Whole lines, of which machines have some and others not."""
     replacements: tuple[Replacement, ...]
     insignificant: tuple[str, ...]
     """Lines that say nothing about a failure; matched at their start, after normalisation."""
@@ -171,7 +172,9 @@ def plain_lines(raw: bytes) -> Iterator[str]:
     if len(raw) > READ_BYTES_MAX:
         raw = raw[: READ_BYTES_MAX // 2] + f"\n{OMITTED_LINES}\n".encode() + raw[-READ_BYTES_MAX // 2 :]
     text = CONTROL_CHARACTERS.sub("", ESCAPE_SEQUENCE.sub("", raw.decode("utf-8", "replace")))
-    for line in NO_NETWORK.sub("", text).split("\n"):
+    for pattern in output_patterns().left_out:
+        text = compile_multiline(pattern).sub("", text)
+    for line in text.split("\n"):
         yield line.rstrip().rsplit("\r", 1)[-1]
 
 
